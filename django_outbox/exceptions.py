@@ -1,0 +1,102 @@
+"""Every error that django_outbox raises on purpose: one class a cause.
+
+Their texts name the setting, the field or the topic that is wrong and say what to do. None holds a
+value from a payload.
+"""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+
+class OutboxError(Exception):
+    """The root of all errors of this package."""
+
+
+class ImproperlyConfiguredOutbox(OutboxError):
+    """A setting is wrong; nothing was started. The text names the key and what it should be."""
+
+
+class NotInTransaction(OutboxError):
+    """``enqueue`` was called where no transaction is open. Nothing was written.
+
+    The row must be written in the transaction of the business change, or one of the two can exist
+    without the other.
+    """
+
+    def __init__(self, topic: str, alias: str, *, in_on_commit: bool) -> None:
+        where = (
+            "from an on_commit callback: the business transaction has already ended there, so a"
+            " crash between the two would lose the event. Call enqueue before the block ends"
+            if in_on_commit
+            else "in autocommit mode. Wrap the business change and enqueue in one transaction.atomic()"
+        )
+        super().__init__(f"{topic!r} was enqueued on database {alias!r} {where}.")
+
+
+class RefusedMessage(OutboxError):
+    """A message that can never be delivered as it is. Nothing was written, the transaction is intact."""
+
+    def __init__(self, topic: str, field: str, reason: str) -> None:
+        super().__init__(f"{topic!r}: {field}: {reason}")
+        self.topic = topic
+        self.field = field
+
+
+class UnknownTopic(RefusedMessage):
+    """``REQUIRE_EVENT_TYPES`` is on and nobody registered this topic in this version."""
+
+
+class NoRoute(RefusedMessage):
+    """No pattern in ``OUTBOX["ROUTES"]`` matches the topic."""
+
+
+class InvalidTopic(RefusedMessage):
+    """The topic is empty, too long for AMQP, or is not words separated by dots."""
+
+
+class InvalidIdentifier(RefusedMessage):
+    """An aggregate, correlation or causation id that does not fit its column or AMQP."""
+
+
+class InvalidMessageId(RefusedMessage):
+    """The message id is no UUID, or is the nil UUID."""
+
+
+class DuplicateMessageId(RefusedMessage):
+    """This message id is already in the outbox. Nothing was written, the transaction is intact."""
+
+    def __init__(self, topic: str, message_id: UUID) -> None:
+        super().__init__(
+            topic,
+            "message_id",
+            f"{message_id} is already in the outbox. A message id names one event for ever; pass"
+            ' on_conflict="ignore" where enqueueing the same event again is expected.',
+        )
+        self.message_id = message_id
+
+
+class InvalidPayload(RefusedMessage):
+    """The payload is not JSON, or does not fit its schema. The text never holds a value."""
+
+
+class InvalidHeader(RefusedMessage):
+    """A header that AMQP cannot carry, or whose name belongs to the wire format."""
+
+
+class InvalidSchedule(RefusedMessage):
+    """``available_at`` or ``delay`` is not a usable due time."""
+
+
+class MessageTooLarge(RefusedMessage):
+    """The message would not fit through the broker. Nothing was written."""
+
+    def __init__(self, topic: str, size: int, limit: int) -> None:
+        super().__init__(
+            topic,
+            "payload",
+            f"{size:,} bytes, at most {limit:,} may travel. Store the document elsewhere and send"
+            " its address, or raise OUTBOX['MAX_MESSAGE_BYTES'].",
+        )
+        self.size = size
+        self.limit = limit

@@ -1,0 +1,140 @@
+"""OutboxMessage: the event as a row, written in the business transaction."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from django.core.serializers.json import DjangoJSONEncoder
+from django.db import models
+from django.db.models import Q
+from django.db.models.functions import Now
+from django.utils.translation import gettext_lazy as _
+
+from django_outbox.databases.indexes import VendorIndex
+
+NIL_UUID = UUID(int=0)
+
+
+class Status(models.TextChoices):
+    """Where a message stands. "In flight" is no status: it follows from the lease."""
+
+    PENDING = "pending", _("pending")
+    PUBLISHED = "published", _("published")
+    DEAD = "dead", _("dead")
+    DISCARDED = "discarded", _("discarded")
+
+
+class OutboxMessageQuerySet(models.QuerySet["OutboxMessage"]):
+    """Rows by what they are now, by the database's clock."""
+
+    def pending(self) -> OutboxMessageQuerySet:
+        """Not yet settled: due, scheduled, backing off or in flight."""
+        return self.filter(status=Status.PENDING)
+
+    def due(self) -> OutboxMessageQuerySet:
+        """Pending, its time come, and under no live lease."""
+        free = Q(lease_expires_at=None) | Q(lease_expires_at__lte=Now())
+        return self.pending().filter(free, available_at__lte=Now())
+
+    def in_flight(self) -> OutboxMessageQuerySet:
+        """Under a live lease: some relay is publishing it."""
+        return self.pending().filter(lease_expires_at__gt=Now())
+
+    def published(self) -> OutboxMessageQuerySet:
+        """Taken over by the broker."""
+        return self.filter(status=Status.PUBLISHED)
+
+    def dead(self) -> OutboxMessageQuerySet:
+        """Given up: attempts exhausted or never publishable."""
+        return self.filter(status=Status.DEAD)
+
+    def discarded(self) -> OutboxMessageQuerySet:
+        """Set aside by a person."""
+        return self.filter(status=Status.DISCARDED)
+
+
+class OutboxMessage(models.Model):
+    """One event, kept until a broker has confirmed it."""
+
+    id = models.BigAutoField(primary_key=True)
+    message_id = models.UUIDField(_("message id"), unique=True)
+    topic = models.CharField(_("topic"), max_length=255)
+    schema_version = models.PositiveSmallIntegerField(_("schema version"), default=1, db_default=1)
+    aggregate_type = models.CharField(
+        _("aggregate type"), max_length=100, blank=True, db_default=""
+    )
+    aggregate_id = models.CharField(_("aggregate id"), max_length=255, blank=True, db_default="")
+    sequence = models.BigIntegerField(_("sequence"), null=True, blank=True)
+    payload = models.JSONField(_("payload"), encoder=DjangoJSONEncoder)
+    headers = models.JSONField(_("headers"), default=dict, blank=True, encoder=DjangoJSONEncoder)
+    correlation_id = models.CharField(
+        _("correlation id"), max_length=255, blank=True, db_default=""
+    )
+    causation_id = models.CharField(_("causation id"), max_length=255, blank=True, db_default="")
+    size = models.PositiveIntegerField(_("size in bytes"), default=0, db_default=0)
+    status = models.CharField(
+        _("status"),
+        max_length=10,
+        choices=Status,
+        default=Status.PENDING,
+        db_default=Status.PENDING,
+    )
+    available_at = models.DateTimeField(_("due at"), db_default=Now())
+    attempts = models.PositiveSmallIntegerField(_("attempts"), default=0, db_default=0)
+    lease_token = models.UUIDField(_("lease token"), null=True, blank=True, editable=False)
+    lease_expires_at = models.DateTimeField(
+        _("lease ends at"), null=True, blank=True, editable=False
+    )
+    leased_by = models.CharField(_("leased by"), max_length=100, blank=True, db_default="")
+    published_at = models.DateTimeField(_("published at"), null=True, blank=True)
+    last_error = models.TextField(_("last error"), blank=True, default="")
+    created_at = models.DateTimeField(_("created at"), db_default=Now())
+
+    objects = OutboxMessageQuerySet.as_manager()
+
+    class Meta:
+        verbose_name = _("outbox message")
+        verbose_name_plural = _("outbox messages")
+        indexes = [
+            # What a claim walks along, in its ORDER BY.
+            VendorIndex(
+                name="django_outbox_due",
+                fields=["available_at", "id"],
+                where=Q(status="pending"),
+                mysql_fields=["status", "available_at", "id"],
+            ),
+            # The busy set: in flight, backing off, or left behind by a crashed relay.
+            VendorIndex(
+                name="django_outbox_busy",
+                fields=["aggregate_type", "aggregate_id", "id"],
+                where=Q(status="pending", attempts__gt=0),
+                mysql_fields=["status", "attempts"],
+            ),
+            # Pruning, and the admin's lists of what is settled.
+            VendorIndex(
+                name="django_outbox_settled",
+                fields=["status", "published_at"],
+                where=~Q(status="pending"),
+                mysql_fields=["status", "published_at"],
+            ),
+        ]
+        constraints = [
+            models.CheckConstraint(
+                name="django_outbox_status", condition=Q(status__in=[s.value for s in Status])
+            ),
+            models.CheckConstraint(
+                name="django_outbox_lease_pair",
+                condition=Q(lease_token=None, lease_expires_at=None)
+                | Q(lease_token__isnull=False, lease_expires_at__isnull=False, status="pending"),
+            ),
+            models.CheckConstraint(
+                name="django_outbox_message_id", condition=~Q(message_id=NIL_UUID)
+            ),
+            models.CheckConstraint(
+                name="django_outbox_published_at",
+                condition=~Q(status="published") | Q(published_at__isnull=False),
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.topic} {self.message_id}"

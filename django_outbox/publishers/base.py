@@ -1,0 +1,71 @@
+"""The contract of every publisher, and its verdict on one message. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any, ClassVar, Protocol
+from uuid import UUID
+
+from django_outbox.messages import Message
+
+
+class Outcome(Enum):
+    """What became of one message that was handed to a publisher."""
+
+    CONFIRMED = auto()
+    """The broker has taken responsibility for it."""
+    REJECTED = auto()
+    """It cannot be delivered as things stand (unroutable, no such exchange, too large): a retry helps only after somebody acts."""
+    FAILED = auto()
+    """This attempt failed (nack, time-out of this message); the next one may succeed."""
+    NOT_SENT = auto()
+    """Its turn did not come, or a neighbour's fault took it along: no attempt is charged."""
+    BROKER_DOWN = auto()
+    """The broker cannot be reached or has blocked its publishers: no attempt is charged, the breaker opens."""
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """The publisher's verdict on one message. ``reason`` holds no payload value."""
+
+    message_id: UUID
+    outcome: Outcome
+    reason: str = ""
+
+
+class Publisher(Protocol):
+    """The adapter to one broker.
+
+    A class is made with ``(alias, options)`` from ``OUTBOX["PUBLISHERS"]``; it reads no settings and
+    opens no connection before the first publish or probe.
+    """
+
+    supports_concurrent_publish: ClassVar[bool]
+    """Whether ``publish`` may run in several threads at once, none of them the caller's own.
+    False: the relay calls it in its own thread, one round at a time."""
+
+    def __init__(self, alias: str, options: Mapping[str, Any]) -> None: ...
+
+    def publish(self, messages: Sequence[Message]) -> list[Receipt]:
+        """Send one round and wait for the broker's word on each message.
+
+        Returns exactly one receipt for each message, in any order, and CONFIRMED only for what the
+        broker has taken responsibility for. Raises nothing: an outage is a receipt too. It returns
+        within the configured confirm timeout plus the time a connection takes.
+        """
+        ...
+
+    def probe(self) -> str:
+        """Ask the broker itself whether it would take messages. Empty: yes; else the reason."""
+        ...
+
+    def close(self) -> None:
+        """Let go of connections and threads. The publisher can be used again afterwards."""
+        ...
+
+    @classmethod
+    def check(cls, alias: str, options: Mapping[str, Any]) -> list[tuple[str, str]]:
+        """What is wrong with these options, as (problem, hint), for the system checks."""
+        ...
