@@ -1,0 +1,273 @@
+"""Which members of a payload a schema marks as personal or forbidden.
+
+A schema is compiled into a graph of ``Place``s that mirrors the shape of its payloads, so that the
+decision is made by the path and never by what a value looks like. Marks inside ``allOf``, ``anyOf``,
+``oneOf``, ``if``/``then``/``else`` count whichever branch a payload takes: rather one member sealed too
+many than one too few. A mark where it could not be acted upon is refused at registration, and so is
+a member that one branch marks and another describes without the mark.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from copy import deepcopy
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, cast
+
+from django_outbox.event_types.schemas import Schema, escape_step, unescape_step
+
+_BRANCHES = ("allOf", "anyOf", "oneOf")
+_CONDITIONS = ("if", "then", "else")
+_UNNAMED = ("additionalProperties", "unevaluatedProperties")
+_REPEATED = ("items", "unevaluatedItems")
+
+
+class Mark(StrEnum):
+    """What a schema can say of a member."""
+
+    SENSITIVE = "x-gdpr-sensitive"
+    FORBIDDEN = "x-gdpr-forbidden"
+
+
+@dataclass(eq=False)
+class Place:
+    """What one schema object says of one position in a payload, and of the positions below it."""
+
+    marks: frozenset[Mark]
+    members: dict[str, Place] = field(default_factory=dict)
+    patterns: list[tuple[re.Pattern[str], Place]] = field(default_factory=list)
+    others: list[Place] = field(default_factory=list)
+    """What holds for members that neither ``members`` nor ``patterns`` name."""
+    leading: list[Place] = field(default_factory=list)
+    """``prefixItems``, by position."""
+    items: list[Place] = field(default_factory=list)
+    same: list[Place] = field(default_factory=list)
+    """Further places that speak of this very position: branches and references."""
+
+    def carries(self, mark: Mark) -> bool:
+        """Whether this place, or a branch or reference of it, bears the mark."""
+        return any(mark in place.marks for place in self.all_here())
+
+    def all_here(self) -> list[Place]:
+        """This place and, through branches and references, all that speak of the same position."""
+        found: dict[int, Place] = {}
+        waiting = [self]
+        while waiting:
+            place = waiting.pop()
+            if id(place) not in found:
+                found[id(place)] = place
+                waiting += reversed(place.same)
+        return list(found.values())
+
+
+@dataclass(frozen=True, slots=True)
+class MarkedMember:
+    """A member that is present in a payload and marked in its schema."""
+
+    pointer: str
+    container: Any = field(repr=False)
+    key: str | int = field(repr=False)
+
+    @property
+    def value(self) -> Any:
+        """What stands there."""
+        return self.container[self.key]
+
+    def replace(self, value: Any) -> None:
+        """Put something else there, in the payload that was walked."""
+        self.container[self.key] = value
+
+
+class Marks:
+    """The marks of one schema. Raises ``ValueError`` for a mark that cannot be acted upon."""
+
+    def __init__(self, schema: Schema) -> None:
+        compiler = _Compiler(schema)
+        self._schema = schema
+        self._root = compiler.place(schema)
+        self._places = compiler.places
+        if any(self._root.carries(mark) for mark in Mark):
+            raise ValueError("a mark belongs on members, not on the whole payload.")
+        compiler.refuse_marks_out_of_reach()
+        self._refuse_half_marked()
+
+    def members(self, payload: Any, mark: Mark) -> Iterator[MarkedMember]:
+        """The marked members that are present, outermost only: what is inside one is not listed."""
+        yield from _walk([self._root], payload, "", mark)
+
+    def cover(self, pointer: str, mark: Mark) -> bool:
+        """Whether the member at the JSON pointer, or one around it, bears the mark."""
+        places = [self._root]
+        for step in pointer.split("/")[1:]:
+            name = unescape_step(step)
+            below = _of_member(places, name)
+            if name.isdigit():
+                below += _of_item(places, int(name))
+            places = below
+            if any(place.carries(mark) for place in places):
+                return True
+        return False
+
+    def describe(self, pointer: str) -> bool:
+        """Whether the schema names the member at the JSON pointer at all."""
+        places = [self._root]
+        for step in pointer.split("/")[1:]:
+            name = unescape_step(step)
+            places = _of_member(places, name) + (
+                _of_item(places, int(name)) if name.isdigit() else []
+            )
+        return bool(places) and pointer != ""
+
+    def any(self, mark: Mark) -> bool:
+        """Whether any member can bear the mark."""
+        return any(mark in place.marks for place in self._places.values())
+
+    def wire_schema(self, sealed: Schema) -> dict[str, Any]:
+        """The schema of the payload as it travels: ``sealed`` in place of every sensitive member."""
+        return cast("dict[str, Any]", self._replaced(self._schema, sealed))
+
+    def _replaced(self, value: Any, sealed: Schema) -> Any:
+        if isinstance(value, Mapping):
+            place = self._places.get(id(value))
+            if place is not None and place.carries(Mark.SENSITIVE):
+                return deepcopy(dict(sealed))
+            return {key: self._replaced(below, sealed) for key, below in value.items()}
+        if isinstance(value, list):
+            return [self._replaced(below, sealed) for below in value]
+        return value
+
+    def _refuse_half_marked(self) -> None:
+        seen: set[frozenset[int]] = set()
+        waiting: list[list[Place]] = [[self._root]]
+        while waiting:
+            places = waiting.pop()
+            group = frozenset(map(id, places))
+            if group in seen or not places:
+                continue
+            seen.add(group)
+            for mark in Mark:
+                if len({place.carries(mark) for place in places}) == 2:
+                    raise ValueError(
+                        f"a member is marked {mark} in one place of the schema and described"
+                        " without the mark in another; mark it in both."
+                    )
+            here = [found for place in places for found in place.all_here()]
+            names = {name for place in here for name in place.members}
+            longest = max((len(place.leading) for place in here), default=0)
+            waiting += [_of_member(places, name) for name in names]
+            waiting += [[below] for place in here for _, below in place.patterns]
+            waiting += [[below for place in here for below in place.others]]
+            waiting += [_of_item(places, index) for index in range(longest + 1)]
+
+
+def _walk(places: list[Place], value: Any, pointer: str, mark: Mark) -> Iterator[MarkedMember]:
+    below: Iterable[tuple[str | int, list[Place]]]
+    if isinstance(value, dict):
+        below = [(name, _of_member(places, name)) for name in value]
+    elif isinstance(value, list):
+        below = [(index, _of_item(places, index)) for index in range(len(value))]
+    else:
+        return
+    for key, found in below:
+        at = f"{pointer}/{escape_step(str(key))}"
+        if any(place.carries(mark) for place in found):
+            yield MarkedMember(at, value, key)
+        elif found:
+            yield from _walk(found, value[key], at, mark)
+
+
+def _of_member(places: Iterable[Place], name: str) -> list[Place]:
+    found: list[Place] = []
+    for place in (here for outer in places for here in outer.all_here()):
+        named = [place.members[name]] if name in place.members else []
+        named += [below for pattern, below in place.patterns if pattern.search(name)]
+        found += named or place.others
+    return found
+
+
+def _of_item(places: Iterable[Place], index: int) -> list[Place]:
+    found: list[Place] = []
+    for place in (here for outer in places for here in outer.all_here()):
+        found += [place.leading[index]] if index < len(place.leading) else place.items
+    return found
+
+
+class _Compiler:
+    """Builds places; a ``$ref`` into the same document leads to one shared place, so cycles are fine."""
+
+    def __init__(self, root: Schema) -> None:
+        self.root = root
+        self.places: dict[int, Place] = {}  # by identity: the schema outlives this
+
+    def place(self, schema: Any) -> Place:
+        if not isinstance(schema, Mapping):
+            return Place(frozenset())
+        if id(schema) in self.places:
+            return self.places[id(schema)]
+        place = Place(frozenset(mark for mark in Mark if _flag(schema, mark)))
+        self.places[id(schema)] = place
+        for name, below in schema.get("properties", {}).items():
+            place.members[name] = self.place(below)
+        for pattern, below in schema.get("patternProperties", {}).items():
+            place.patterns.append((re.compile(pattern), self.place(below)))
+        place.others += [self.place(schema[key]) for key in _UNNAMED if key in schema]
+        place.leading += [self.place(below) for below in schema.get("prefixItems", [])]
+        place.items += [self.place(schema[key]) for key in _REPEATED if key in schema]
+        for key in _BRANCHES:
+            place.same += [self.place(below) for below in schema.get(key, [])]
+        place.same += [self.place(schema[key]) for key in _CONDITIONS if key in schema]
+        place.same += [self.place(below) for below in schema.get("dependentSchemas", {}).values()]
+        if "$ref" in schema:
+            place.same.append(self.place(self.resolve(str(schema["$ref"]))))
+        return place
+
+    def resolve(self, reference: str) -> Any:
+        if not reference.startswith("#"):
+            raise ValueError(f"$ref {reference!r} leaves the document; copy it under $defs.")
+        if reference != "#" and not reference.startswith("#/"):
+            return self.anchor(reference[1:])
+        found: Any = self.root
+        for step in reference.split("/")[1:]:
+            name = unescape_step(step)
+            try:
+                found = found[int(name)] if isinstance(found, list) else found[name]
+            except (KeyError, IndexError, ValueError):
+                raise ValueError(f"$ref {reference!r} points to nothing.") from None
+        return found
+
+    def anchor(self, name: str) -> Any:
+        for schema in _schemas(self.root):
+            if schema.get("$anchor") == name:
+                return schema
+        raise ValueError(f"$ref {'#' + name!r} points to nothing.")
+
+    def refuse_marks_out_of_reach(self) -> None:
+        for schema in _schemas(self.root):
+            for mark in Mark:
+                if schema.get(mark) is True and id(schema) not in self.places:
+                    raise ValueError(
+                        f"{mark} stands where it cannot be acted upon (under 'not', 'contains',"
+                        " 'propertyNames', or in an unused definition). Mark the member itself,"
+                        " under 'properties' or 'items'."
+                    )
+
+
+def _flag(schema: Schema, mark: Mark) -> bool:
+    value = schema.get(mark, False)
+    if not isinstance(value, bool):
+        raise ValueError(f"{mark} must be true or false.")
+    return value
+
+
+def _schemas(value: Any) -> Iterator[Mapping[str, Any]]:
+    """Every object of the document that could be a schema."""
+    if isinstance(value, Mapping):
+        yield value
+        for key, below in value.items():
+            if key not in ("const", "enum", "default", "examples"):
+                yield from _schemas(below)
+    elif isinstance(value, list):
+        for below in value:
+            yield from _schemas(below)
