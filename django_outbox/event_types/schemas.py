@@ -56,11 +56,12 @@ class CompiledSchema:
             return []
         found: list[Violation] = []
         for error in self._validator.iter_errors(payload):
-            found.append(
-                Violation(
-                    _shown_pointer(error.instance_path, error.evaluation_path), error.kind.name
-                )
-            )
+            path = error.evaluation_path
+            keyword = error.kind.name
+            if keyword == "falseSchema":
+                # `"additionalProperties": false` is reported as the schema `false` that it holds.
+                keyword = next((step for step in reversed(path) if isinstance(step, str)), keyword)
+            found.append(Violation(_shown_pointer(error.instance_path, path), keyword))
             if len(found) == _LISTED:
                 break
         return found

@@ -1,0 +1,111 @@
+import json
+
+import pytest
+
+from django_outbox.event_types.marks import Mark, Marks
+from django_outbox.event_types.registry import SEALED_MEMBER
+
+PERSONAL = {"type": "string", "x-gdpr-sensitive": True}
+
+
+def obj(**properties):
+    return {"type": "object", "properties": properties}
+
+
+def pointers(schema, payload, mark=Mark.SENSITIVE):
+    return [member.pointer for member in Marks(schema).members(payload, mark)]
+
+
+@pytest.mark.parametrize(
+    ("schema", "payload", "expected"),
+    [
+        (obj(name=PERSONAL), {"name": "x", "other": 1}, ["/name"]),
+        (obj(name=PERSONAL), {"other": 1}, []),
+        (obj(name=PERSONAL), {"name": None}, ["/name"]),
+        (obj(a=obj(b=obj(c=PERSONAL))), {"a": {"b": {"c": 1}}}, ["/a/b/c"]),
+        (
+            obj(lines={"type": "array", "items": obj(to=PERSONAL)}),
+            {"lines": [{"to": "x"}, {}, {"to": "y"}]},
+            ["/lines/0/to", "/lines/2/to"],
+        ),
+        (
+            obj(pair={"prefixItems": [{"type": "string"}, PERSONAL], "items": PERSONAL}),
+            {"pair": ["clear", "x", "y"]},
+            ["/pair/1", "/pair/2"],
+        ),
+        (
+            {"type": "object", "additionalProperties": PERSONAL, "properties": {"id": {}}},
+            {"id": 1, "x": "a", "a/b": "c"},
+            ["/x", "/a~1b"],
+        ),
+        ({"patternProperties": {"^p_": PERSONAL}}, {"p_x": 1, "q": 2}, ["/p_x"]),
+        ({"anyOf": [obj(a=PERSONAL), obj(b=PERSONAL)]}, {"a": 1, "b": 2}, ["/a", "/b"]),
+        (
+            {**obj(c={"$ref": "#/$defs/C"}), "$defs": {"C": obj(mail=PERSONAL)}},
+            {"c": {"mail": 1}},
+            ["/c/mail"],
+        ),
+        (
+            obj(box={"type": "object", "x-gdpr-sensitive": True, "properties": {"in": PERSONAL}}),
+            {"box": {"in": 1}},
+            ["/box"],
+        ),
+    ],
+)
+def test_marked_members_are_found_by_their_path(schema, payload, expected):
+    assert pointers(schema, payload) == expected
+
+
+def test_a_recursive_schema_is_walked_to_any_depth():
+    schema = {
+        "$defs": {
+            "Node": obj(name=PERSONAL, below={"type": "array", "items": {"$ref": "#/$defs/Node"}})
+        },
+        "$ref": "#/$defs/Node",
+    }
+    payload = {"name": "a", "below": [{"below": [{"name": "c"}]}]}
+    assert pointers(schema, payload) == ["/name", "/below/0/below/0/name"]
+
+
+def test_forbidden_members_are_found_apart_from_sensitive_ones():
+    schema = obj(password={"x-gdpr-forbidden": True}, name=PERSONAL)
+    assert pointers(schema, {"password": 1, "name": 2}, Mark.FORBIDDEN) == ["/password"]
+
+
+@pytest.mark.parametrize(
+    ("schema", "reason"),
+    [
+        ({"x-gdpr-sensitive": True}, "whole payload"),
+        (obj(a={"x-gdpr-sensitive": "yes"}), "true or false"),
+        ({"not": obj(a=PERSONAL)}, "cannot be acted upon"),
+        (obj(a={"type": "array", "contains": PERSONAL}), "cannot be acted upon"),
+        ({"propertyNames": PERSONAL}, "cannot be acted upon"),
+        ({**obj(a={"type": "string"}), "allOf": [obj(a=PERSONAL)]}, "in both"),
+        (obj(a={"$ref": "https://elsewhere.example/schema"}), "leaves the document"),
+        (obj(a={"$ref": "#/$defs/nothing"}), "points to nothing"),
+    ],
+)
+def test_a_mark_that_cannot_be_acted_upon_is_refused(schema, reason):
+    with pytest.raises(ValueError, match=reason):
+        Marks(schema)
+
+
+def test_the_wire_schema_has_the_wrapper_in_place_of_sensitive_members():
+    schema = {
+        **obj(id={"type": "integer"}, mail={"$ref": "#/$defs/Mail"}),
+        "required": ["mail"],
+        "$defs": {"Mail": {"type": "string", "x-gdpr-sensitive": True}},
+    }
+    wire = Marks(schema).wire_schema(SEALED_MEMBER)
+    assert wire["properties"]["mail"] == SEALED_MEMBER
+    assert wire["properties"]["id"] == {"type": "integer"}
+    assert wire["required"] == ["mail"]
+    assert "x-gdpr-sensitive" not in json.dumps(wire)
+
+
+def test_a_member_can_be_asked_for_by_its_pointer():
+    marks = Marks(obj(customer=obj(tax_id=PERSONAL, country={"type": "string"})))
+    assert marks.cover("/customer/tax_id", Mark.SENSITIVE)
+    assert not marks.cover("/customer/country", Mark.SENSITIVE)
+    assert marks.describe("/customer/country")
+    assert not marks.describe("/customer/name")
