@@ -100,3 +100,14 @@ class MessageTooLarge(RefusedMessage):
         )
         self.size = size
         self.limit = limit
+
+
+class MalformedMessage(OutboxError):
+    """A received message that cannot be read: it was not handled, and no retry will help.
+
+    The text names the part that is wrong (an attribute, a property, the body), never its value.
+    """
+
+    def __init__(self, part: str, problem: str) -> None:
+        super().__init__(f"{part} {problem}")
+        self.part = part
