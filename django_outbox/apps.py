@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from django.apps import AppConfig
+from django.utils.module_loading import autodiscover_modules
 from django.utils.translation import gettext_lazy as _
 
 
@@ -13,3 +14,7 @@ class OutboxConfig(AppConfig):
     label = "django_outbox"
     verbose_name = _("Transactional outbox")
     default_auto_field = "django.db.models.BigAutoField"
+
+    def ready(self) -> None:
+        """Import ``events.py`` and ``consumers.py`` of every installed app, as the admin does its own."""
+        autodiscover_modules("events", "consumers")

@@ -52,6 +52,16 @@ class Retention:
     processed: timedelta | None = timedelta(days=7)
 
 
+@dataclass(frozen=True, slots=True)
+class ConsumerSettings:
+    """``OUTBOX["CONSUMERS"]``: how often a failed delivery is repeated, and where "seen" is kept."""
+
+    retry: RetryPolicy = field(default_factory=lambda: RetryPolicy(cap=timedelta(minutes=5)))
+    seen_in: Literal["table", "cache"] = "table"
+    cache: str = "default"
+    """The alias in ``CACHES``, where ``seen_in`` is the cache."""
+
+
 @dataclass(frozen=True)
 class OutboxSettings:
     """``settings.OUTBOX`` with every default filled in. See docs/reference/settings.md."""
@@ -74,6 +84,7 @@ class OutboxSettings:
     breaker_cap: timedelta = timedelta(seconds=30)
     shutdown_timeout: timedelta = timedelta(seconds=20)
     retention: Retention = field(default_factory=Retention)
+    consumers: ConsumerSettings = field(default_factory=ConsumerSettings)
 
     def extra(self, key: str, default: Any = None) -> Any:
         """The raw value of a key that a part above this one understands (listed in EXTRA_KEYS)."""
@@ -81,7 +92,7 @@ class OutboxSettings:
 
 
 #: Keys that other modules parse for themselves; named here so that a slip of the pen is still found.
-EXTRA_KEYS: frozenset[str] = frozenset({"CONSUMERS", "TOPOLOGY"})
+EXTRA_KEYS: frozenset[str] = frozenset({"TOPOLOGY"})
 
 
 def outbox_settings() -> OutboxSettings:
@@ -153,6 +164,7 @@ class _Reader:
             breaker_cap=self.read("BREAKER_CAP", _duration, defaults.breaker_cap),
             shutdown_timeout=self.read("SHUTDOWN_TIMEOUT", _duration, defaults.shutdown_timeout),
             retention=self.read("RETENTION", _retention, defaults.retention),
+            consumers=self.read("CONSUMERS", _consumers, defaults.consumers),
         )
         self.find_unknown_keys()
         self.find_contradictions(parsed)
@@ -367,3 +379,39 @@ def _retention(value: Any) -> Retention:
             except _Wrong as wrong:
                 raise _Wrong(wrong.what, wrong.hint, where=f"[{name!r}]") from None
     return Retention(**{name: kept.get(name, getattr(defaults, name)) for name in known})
+
+
+def _consumers(value: Any) -> ConsumerSettings:
+    if not isinstance(value, Mapping):
+        raise _Wrong('must be a dict: {"MAX_ATTEMPTS": 10, "SEEN_IN": "cache"}.')
+    defaults = ConsumerSettings()
+    readers: dict[str, tuple[Callable[[Any], Any], Any]] = {
+        "BACKOFF_BASE": (_duration, defaults.retry.base),
+        "BACKOFF_CAP": (_duration, defaults.retry.cap),
+        "MAX_ATTEMPTS": (_attempts, defaults.retry.max_attempts),
+        "SEEN_IN": (_seen_in, defaults.seen_in),
+        "CACHE": (_str, defaults.cache),
+    }
+    read = {name: default for name, (_, default) in readers.items()}
+    for name, given in value.items():
+        if name not in readers:
+            raise _Wrong(*_no_such_key(name, readers))
+        try:
+            read[name] = readers[name][0](given)
+        except _Wrong as wrong:
+            raise _Wrong(wrong.what, wrong.hint, where=f"[{name!r}]") from None
+    if read["BACKOFF_BASE"] > read["BACKOFF_CAP"]:
+        raise _Wrong("has a BACKOFF_BASE longer than its BACKOFF_CAP.")
+    return ConsumerSettings(
+        retry=RetryPolicy(read["BACKOFF_BASE"], read["BACKOFF_CAP"], read["MAX_ATTEMPTS"]),
+        seen_in=read["SEEN_IN"],
+        cache=read["CACHE"],
+    )
+
+
+def _seen_in(value: Any) -> Literal["table", "cache"]:
+    if value == "table":
+        return "table"
+    if value == "cache":
+        return "cache"
+    raise _Wrong("must be 'table' or 'cache'.", "The cache named by CACHE forgets on its own.")

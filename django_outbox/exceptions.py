@@ -59,6 +59,14 @@ class InvalidIdentifier(RefusedMessage):
     """An aggregate, correlation or causation id that does not fit its column or AMQP."""
 
 
+class InvalidSchemaVersion(RefusedMessage):
+    """The schema version is no whole number from 1 to 32,767."""
+
+
+class InvalidSequence(RefusedMessage):
+    """The sequence is no whole number from 0 to 2^63 - 1."""
+
+
 class InvalidMessageId(RefusedMessage):
     """The message id is no UUID, or is the nil UUID."""
 
@@ -111,3 +119,14 @@ class MalformedMessage(OutboxError):
     def __init__(self, part: str, problem: str) -> None:
         super().__init__(f"{part} {problem}")
         self.part = part
+
+
+class UnknownConsumer(OutboxError):
+    """Nobody declared a consumer of this name. Nothing was handled."""
+
+    def __init__(self, name: str, known: list[str]) -> None:
+        declared = ", ".join(map(repr, known)) or "none"
+        super().__init__(
+            f"There is no consumer {name!r}. Declared: {declared}. Consumers are found in the"
+            " consumers.py of installed apps."
+        )
