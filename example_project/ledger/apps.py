@@ -1,0 +1,8 @@
+from django.apps import AppConfig
+
+
+class LedgerConfig(AppConfig):
+    """The consumer: books what billing reports."""
+
+    name = "example_project.ledger"
+    label = "ledger"
