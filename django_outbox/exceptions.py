@@ -6,6 +6,7 @@ value from a payload.
 
 from __future__ import annotations
 
+from datetime import timedelta
 from uuid import UUID
 
 
@@ -130,3 +131,28 @@ class UnknownConsumer(OutboxError):
             f"There is no consumer {name!r}. Declared: {declared}. Consumers are found in the"
             " consumers.py of installed apps."
         )
+
+
+class RejectMessage(OutboxError):
+    """Raise it in a handler when no retry will help: the message goes to the dead-letter queue.
+
+    The effect is rolled back. The reason travels with the message and is logged: name the rule
+    that was broken, never a value.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class PostponeMessage(OutboxError):
+    """Raise it in a handler when it is too early: the message comes again after ``delay``.
+
+    The effect is rolled back and no attempt is charged, so it is for what is sure to end. The
+    reason is logged: never a value.
+    """
+
+    def __init__(self, delay: timedelta, reason: str) -> None:
+        super().__init__(reason)
+        self.delay = delay
+        self.reason = reason

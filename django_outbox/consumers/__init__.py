@@ -10,13 +10,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from django_outbox.consumers.inbox import Processed, process_once
+    from django_outbox.consumers.inbox import process_once
     from django_outbox.consumers.registry import Consumer, Mode, consumer
+    from django_outbox.consumers.verdicts import Processed
 
 _HOMES = {
     "Consumer": "django_outbox.consumers.registry",
     "Mode": "django_outbox.consumers.registry",
-    "Processed": "django_outbox.consumers.inbox",
+    "Processed": "django_outbox.consumers.verdicts",
     "consumer": "django_outbox.consumers.registry",
     "process_once": "django_outbox.consumers.inbox",
 }

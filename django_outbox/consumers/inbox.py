@@ -10,31 +10,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from enum import Enum, auto
 
 from django.db import router, transaction
 
 from django_outbox.consumers import cursors, seen
 from django_outbox.consumers.registry import Consumer, Handler, Mode, consumer_named, is_registered
+from django_outbox.consumers.verdicts import Processed
 from django_outbox.context import HandlingContext, context
 from django_outbox.databases import database_for
 from django_outbox.exceptions import MalformedMessage
 from django_outbox.messages import Message
 from django_outbox.models import ProcessedMessage
 
+__all__ = ["Processed", "handle", "handling", "inbox_alias", "inbox_row", "process_once"]
+
 #: The sizes of the columns; a longer value could not be compared with what was stored.
 _BOUNDS = {"topic": 255, "aggregate_type": 100, "aggregate_id": 255}
-
-
-class Processed(Enum):
-    """What became of one message at one consumer. In every case it is done with."""
-
-    HANDLED = auto()
-    """The handler ran and its effect is committed (or will be, with the caller's transaction)."""
-    DUPLICATE = auto()
-    """It was processed before: nothing was done."""
-    STALE = auto()
-    """Its aggregate has seen a higher sequence: recorded, and the handler passed over."""
 
 
 def process_once(
