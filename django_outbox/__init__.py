@@ -12,18 +12,19 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from django_outbox.context import current_context
     from django_outbox.messages import Message
-    from django_outbox.producer import enqueue, enqueue_many
+    from django_outbox.producer import Event, enqueue, enqueue_many
 
 __version__ = "0.1.0"
 
 _HOMES = {
+    "Event": "django_outbox.producer",
     "Message": "django_outbox.messages",
     "current_context": "django_outbox.context",
     "enqueue": "django_outbox.producer",
     "enqueue_many": "django_outbox.producer",
 }
 
-__all__ = ["Message", "current_context", "enqueue", "enqueue_many"]
+__all__ = ["Event", "Message", "current_context", "enqueue", "enqueue_many"]
 
 
 def __getattr__(name: str) -> Any:

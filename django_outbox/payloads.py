@@ -1,0 +1,188 @@
+"""A payload as JSON text that every database and every broker here can hold.
+
+Decided before anything is sent to the database. The bounds are the same everywhere, so that what a
+project accepts on SQLite is not refused on the server. Reasons name the place in the payload, never
+a value.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from django.core.serializers.json import DjangoJSONEncoder
+
+from django_outbox.conf import outbox_settings
+from django_outbox.event_types.registry import find_event_type
+from django_outbox.exceptions import InvalidPayload, UnknownTopic
+
+#: How deep objects and lists may lie in each other. MariaDB's JSON ends at 31; one level is left for
+#: the wrapper of a sealed member.
+MAX_DEPTH = 30
+
+_CONTAINERS = (dict, list, tuple)
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,39}")
+
+
+class Encoded(NamedTuple):
+    """A payload ready to be stored."""
+
+    text: str
+    size: int
+    """Bytes of the text in UTF-8."""
+    stored: Any
+    """What the text says, as Python objects: the payload as given, unless members were sealed."""
+
+
+def encode(topic: str, schema_version: int, payload: Any, message_id: UUID) -> Encoded:
+    """The payload of this event as it will be stored: the one place where event types take part.
+
+    Raises ``UnknownTopic`` where ``REQUIRE_EVENT_TYPES`` is on and nobody registered the topic, and
+    ``InvalidPayload`` for what is not JSON.
+    """
+    if find_event_type(topic, schema_version) is None and outbox_settings().require_event_types:
+        raise UnknownTopic(
+            topic,
+            "topic",
+            f"no event type is registered for version {schema_version}, and"
+            " OUTBOX['REQUIRE_EVENT_TYPES'] is on. Register one in an app's events.py.",
+        )
+    text = json_text(topic, payload)
+    return Encoded(text, byte_length(text), payload)
+
+
+def json_text(topic: str, payload: Any) -> str:
+    """The payload as JSON. Raises ``InvalidPayload`` where some reader could not read it back."""
+    try:
+        text = _dumps(payload)
+    except (TypeError, ValueError, RecursionError, OverflowError):
+        text = None
+    # Raised outside of the handler: a chained error of json or of a codec may hold the value.
+    if text is None:
+        raise InvalidPayload(topic, "payload", _first_problem(payload))
+    problem = _structure_problem(payload) or _text_problem(text)
+    if problem is not None:
+        raise InvalidPayload(topic, "payload", problem)
+    return text
+
+
+def byte_length(text: str) -> int:
+    """How many bytes of UTF-8 the text takes."""
+    return len(text) if text.isascii() else len(text.encode())
+
+
+class _Encoder(DjangoJSONEncoder):
+    """Django's encoder, which alone would store ``Decimal("NaN")`` as a string."""
+
+    def default(self, o: Any) -> Any:
+        if isinstance(o, Decimal) and not o.is_finite():
+            raise ValueError("not a number")
+        return super().default(o)
+
+
+# Separators as jsonb writes them, so that the size is the size as stored.
+_dumps = _Encoder(ensure_ascii=False, allow_nan=False).encode
+
+
+def _structure_problem(payload: Any) -> str | None:
+    """Keys that JSON would turn into other keys, and nesting that MariaDB cannot hold."""
+    level: list[Any] = [payload]
+    for _ in range(MAX_DEPTH):
+        deeper: list[Any] = []
+        for item in level:
+            if isinstance(item, dict):
+                for key, value in item.items():
+                    if not isinstance(key, str):
+                        return _first_problem(payload)
+                    if isinstance(value, _CONTAINERS):
+                        deeper.append(value)
+            elif isinstance(item, _CONTAINERS):
+                deeper += [value for value in item if isinstance(value, _CONTAINERS)]
+        if not deeper:
+            return None
+        level = deeper
+    return f"is nested more than {MAX_DEPTH} levels deep, which MariaDB and MySQL cannot store."
+
+
+def _text_problem(text: str) -> str | None:
+    """Characters that no JSON column holds."""
+    try:
+        byte_length(text)
+    except UnicodeEncodeError:
+        return _character_problem(text)
+    # A literal backslash before 'u0000' looks the same here, so look closer before refusing.
+    return _character_problem(text) if "\\u0000" in text else None
+
+
+def _character_problem(text: str) -> str | None:
+    for path, value in _members(json.loads(text)):
+        # Keys and values alike: a key is looked at with the member that it leads to.
+        for string in (path[-1] if path else "", value):
+            if not isinstance(string, str):
+                continue
+            if "\0" in string:
+                return f"{_place(path)}a NUL character (U+0000) cannot be stored in a database."
+            if any("\ud800" <= character <= "\udfff" for character in string):
+                return f"{_place(path)}half of a surrogate pair is no character of UTF-8."
+    return None
+
+
+def _first_problem(payload: Any) -> str:
+    """Why json refused the payload, or would have changed it: found again, with its place."""
+    try:
+        for path, value in _members(payload):
+            reason = _reason(path, value)
+            if reason is not None:
+                return _place(path) + reason
+    except RecursionError:
+        pass
+    return "is nested too deeply, or contains itself."
+
+
+def _reason(path: tuple[Any, ...], value: Any) -> str | None:
+    if path and not isinstance(path[-1], str | _Position):
+        kind = type(path[-1]).__name__
+        return f"a key is of type {kind}. JSON keys are strings: write str(key) yourself."
+    if isinstance(value, _CONTAINERS):
+        return None
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN and Infinity are not JSON."
+    if isinstance(value, Decimal) and not value.is_finite():
+        return "NaN and Infinity are not JSON."
+    try:
+        _dumps(value)
+    except (TypeError, ValueError, RecursionError, OverflowError):
+        return f"a value of type {type(value).__name__} cannot be written as JSON."
+    return None
+
+
+class _Position(int):
+    """An index into a list, told apart from an int that is used as a key."""
+
+
+def _members(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
+    yield path, value
+    if isinstance(value, dict):
+        for key, member in value.items():
+            yield from _members(member, (*path, key))
+    elif isinstance(value, list | tuple):
+        for position, member in enumerate(value):
+            yield from _members(member, (*path, _Position(position)))
+
+
+def _place(path: tuple[Any, ...]) -> str:
+    """The path as a JSON pointer (RFC 6901). A key that is no plain name may be data: it is masked."""
+    if not path:
+        return ""
+    return "at " + "".join(f"/{_shown(step)}" for step in path) + ": "
+
+
+def _shown(step: Any) -> str:
+    if isinstance(step, _Position):
+        return str(int(step))
+    return step if isinstance(step, str) and _NAME.fullmatch(step) else "*"
