@@ -17,4 +17,7 @@ class OutboxConfig(AppConfig):
 
     def ready(self) -> None:
         """Import ``events.py`` and ``consumers.py`` of every installed app, as the admin does its own."""
+        from django_outbox.checks import register_checks  # needs the models
+
+        register_checks()
         autodiscover_modules("events", "consumers")

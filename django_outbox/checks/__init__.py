@@ -1,0 +1,37 @@
+"""System checks: what of a misconfiguration can be seen before anything goes wrong.
+
+Ids are never reused; each has a paragraph in docs/reference/checks.md.
+"""
+
+from __future__ import annotations
+
+from django.core import checks
+
+from django_outbox.checks.databases import check_business_models, check_database, check_server
+from django_outbox.checks.environment import check_environment
+from django_outbox.checks.registries import check_consumers, check_event_types
+from django_outbox.checks.settings import (
+    check_publishers,
+    check_publishers_for_production,
+    check_routes,
+    check_settings,
+)
+
+__all__ = ["register_checks"]
+
+
+def register_checks() -> None:
+    """Called once the apps are ready."""
+    for check in (
+        check_settings,
+        check_publishers,
+        check_routes,
+        check_database,
+        check_business_models,
+        check_environment,
+        check_consumers,
+        check_event_types,
+    ):
+        checks.register(check, "django_outbox")
+    checks.register(check_publishers_for_production, "django_outbox", deploy=True)
+    checks.register(check_server, "django_outbox", checks.Tags.database)

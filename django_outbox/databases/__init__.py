@@ -15,8 +15,10 @@ _VENDORS = {
     "mysql": ("django_outbox.databases.mysql", "MySQL"),
     "sqlite": ("django_outbox.databases.sqlite", "SQLite"),
 }
+#: As ``connection.vendor`` names them.
+KNOWN_VENDORS = tuple(_VENDORS)
 
-__all__ = ["Database", "database_for", "outbox_alias"]
+__all__ = ["KNOWN_VENDORS", "Database", "database_for", "outbox_alias"]
 
 
 def database_for(alias: str) -> Database:
