@@ -23,5 +23,5 @@ breaker_opened = Signal()
 #: Arguments: ``publisher`` (alias), ``open_for`` (timedelta).
 breaker_closed = Signal()
 #: After a delivery that was not processed. Arguments: ``consumer`` (Consumer), ``message`` (Message),
-#: ``error`` (what the handler raised; its text may hold values), ``verdict`` (RetryLater or DeadLetter).
+#: ``error`` (what the handler raised; its text may hold values), ``failed`` (Failed).
 consumer_failed = Signal()

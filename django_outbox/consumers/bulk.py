@@ -23,12 +23,12 @@ from django_outbox.databases import database_for
 from django_outbox.messages import Message
 
 Happened: TypeAlias = Processed | Failed
-#: Told of each message that failed, with what its handler raised.
-OnFailure: TypeAlias = Callable[[Message, Exception], object]
+#: Told of each message at fault, with what was raised and what that means.
+OnFailure: TypeAlias = Callable[[Message, Exception, Failed], object]
 
 
 def process_batch(
-    declared: Consumer, messages: Sequence[Message], on_failure: OnFailure | None = None
+    declared: Consumer, messages: Sequence[Message], on_failure: OnFailure
 ) -> list[Happened]:
     """Process the messages for a consumer that takes lists; what happened to each, in their order.
 
@@ -43,10 +43,9 @@ def process_batch(
         try:
             readable.append(_Received(position, message))
         except Exception as error:
-            happened[position] = failure_of(error, alias)
-            if on_failure:
-                on_failure(message, error)
-    work = _Batch(declared, alias, on_failure or _nothing, happened)
+            happened[position] = failed = failure_of(error, alias)
+            on_failure(message, error, failed)
+    work = _Batch(declared, alias, on_failure, happened)
     size = declared.batch or 1
     for start in range(0, len(readable), size):
         work.process(readable[start : start + size])
@@ -137,7 +136,7 @@ class _Batch:
             self._all(received, failed)
         elif len(received) == 1:
             self.happened[received[0].position] = failed
-            self.on_failure(received[0].message, error)
+            self.on_failure(received[0].message, error, failed)
         else:
             middle = len(received) // 2
             self.process(received[:middle])
@@ -145,7 +144,3 @@ class _Batch:
 
     def _all(self, received: Sequence[_Received], failed: Failed) -> None:
         self.happened.update((each.position, failed) for each in received)
-
-
-def _nothing(message: Message, error: Exception) -> None:
-    pass

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from django_outbox.conf import RetryPolicy, outbox_settings
 from django_outbox.consumers.bulk import process_batch
@@ -27,35 +28,37 @@ logger = logging.getLogger("django_outbox.consumers")
 
 
 def deliver(consumer: Consumer, message: Message) -> Verdict:
-    """Process the message and decide what the transport does with it; raises nothing of the handler's.
+    """Process the message and decide what the transport does with it.
 
-    The verdict is to be carried out after this returns: by then the effect is committed. What the
-    handler raised is logged without its text and sent to ``signals.consumer_failed``.
+    Raises nothing that the handler raises. The verdict is to be carried out after this returns: by
+    then the effect is committed.
     """
-    error: Exception | None = None
-    happened: Processed | Failed
-    try:
-        happened = process_once(consumer, message)
-    except Exception as raised:
-        error = raised
-        happened = failure_of(raised, inbox_alias(consumer))
-    decided = verdict(happened, message.attempt, retry_policy(consumer))
-    _tell(consumer, message, decided, error)
-    return decided
+    return _decide(consumer, message, attempt(consumer, message))
 
 
 def deliver_batch(consumer: Consumer, messages: Sequence[Message]) -> list[Verdict]:
     """``deliver`` for a consumer that takes lists: one verdict a message, in their order."""
-    errors: dict[int, Exception] = {}
-    happened = process_batch(
-        consumer, messages, lambda message, error: errors.setdefault(id(message), error)
-    )
-    policy = retry_policy(consumer)
-    decided = []
-    for message, what in zip(messages, happened, strict=True):
-        decided.append(verdict(what, message.attempt, policy))
-        _tell(consumer, message, decided[-1], errors.get(id(message)))
-    return decided
+
+    def tell(message: Message, error: Exception, failed: Failed) -> None:
+        _tell_failure(consumer, message, error, failed)
+
+    happened = process_batch(consumer, messages, tell)
+    return [
+        _decide(consumer, message, what) for message, what in zip(messages, happened, strict=True)
+    ]
+
+
+def attempt(consumer: Consumer, message: Message) -> Processed | Failed:
+    """Process the message once and say what happened.
+
+    What the handler raised is logged, without its text, and sent to ``signals.consumer_failed``.
+    """
+    try:
+        return process_once(consumer, message)
+    except Exception as error:
+        failed = failure_of(error, inbox_alias(consumer))
+        _tell_failure(consumer, message, error, failed)
+        return failed
 
 
 def retry_policy(consumer: Consumer) -> RetryPolicy:
@@ -66,46 +69,43 @@ def retry_policy(consumer: Consumer) -> RetryPolicy:
     return replace(policy, max_attempts=consumer.max_attempts)
 
 
-def _tell(consumer: Consumer, message: Message, decided: Verdict, error: Exception | None) -> None:
-    extra = {
+def _decide(consumer: Consumer, message: Message, happened: Processed | Failed) -> Verdict:
+    decided = verdict(happened, message.attempt, retry_policy(consumer))
+    extra = _extra(consumer, message)
+    match decided:
+        case Ack():
+            what = decided.processed.name.lower()
+            logger.debug("%s: %s: %s", consumer.name, message.id, what, extra=extra)
+        case RetryLater():
+            seconds = decided.delay.total_seconds()
+            logger.info("%s: %s: again in %.1f s", consumer.name, message.id, seconds, extra=extra)
+        case DeadLetter():
+            logger.error(
+                "%s: %s is set aside: %s", consumer.name, message.id, decided.reason, extra=extra
+            )
+    return decided
+
+
+def _tell_failure(consumer: Consumer, message: Message, error: Exception, failed: Failed) -> None:
+    logger.warning(
+        "%s: %s (%s), attempt %d: %s\n%s",
+        consumer.name,
+        message.id,
+        message.topic,
+        message.attempt,
+        failed.reason,
+        where_raised(error),
+        extra=_extra(consumer, message),
+    )
+    consumer_failed.send_robust(
+        sender=None, consumer=consumer, message=message, error=error, failed=failed
+    )
+
+
+def _extra(consumer: Consumer, message: Message) -> dict[str, Any]:
+    return {
         "consumer": consumer.name,
         "message_id": str(message.id),
         "topic": message.topic,
         "attempt": message.attempt,
     }
-    match decided:
-        case Ack():
-            logger.debug(
-                "%s: %s %s", consumer.name, decided.processed.name.lower(), message.id, extra=extra
-            )
-            return
-        case RetryLater():
-            logger.warning(
-                "%s: message %s (%s), attempt %d: %s; again in %.1f s%s",
-                consumer.name,
-                message.id,
-                message.topic,
-                message.attempt,
-                decided.reason,
-                decided.delay.total_seconds(),
-                _stack(error),
-                extra=extra,
-            )
-        case DeadLetter():
-            logger.error(
-                "%s: message %s (%s) is set aside: %s%s",
-                consumer.name,
-                message.id,
-                message.topic,
-                decided.reason,
-                _stack(error),
-                extra=extra,
-            )
-    if error is not None:
-        consumer_failed.send_robust(
-            sender=None, consumer=consumer, message=message, error=error, verdict=decided
-        )
-
-
-def _stack(error: Exception | None) -> str:
-    return f"\n{where_raised(error)}" if error is not None and error.__traceback__ else ""
