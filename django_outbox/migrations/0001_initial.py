@@ -158,6 +158,11 @@ class Migration(migrations.Migration):
             options={
                 "verbose_name": "outbox message",
                 "verbose_name_plural": "outbox messages",
+                "permissions": [
+                    ("requeue_outboxmessage", "Can requeue dead messages"),
+                    ("discard_outboxmessage", "Can discard messages"),
+                    ("replay_outboxmessage", "Can replay published messages"),
+                ],
                 "indexes": [
                     django_outbox.databases.indexes.VendorIndex(
                         fields=["available_at", "id"],

@@ -95,6 +95,12 @@ class OutboxMessage(models.Model):
     class Meta:
         verbose_name = _("outbox message")
         verbose_name_plural = _("outbox messages")
+        # Beside Django's own "view"; nobody is ever asked for "add", "change" or "delete".
+        permissions = [
+            ("requeue_outboxmessage", "Can requeue dead messages"),
+            ("discard_outboxmessage", "Can discard messages"),
+            ("replay_outboxmessage", "Can replay published messages"),
+        ]
         indexes = [
             # What a claim walks along, in its ORDER BY.
             VendorIndex(

@@ -1,0 +1,20 @@
+"""Paging through a table that is too large to be counted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.paginator import Paginator
+from django.utils.functional import cached_property
+
+#: Rows that a list can be paged through; further ones are reached by filtering.
+COUNTED = 10_000
+
+
+class CappedPaginator(Paginator[Any]):
+    """Counts no further than ``COUNTED`` rows, whatever lies behind them."""
+
+    @cached_property
+    def count(self) -> int:
+        """How many rows there are, or ``COUNTED`` where there are more."""
+        return self.object_list[:COUNTED].count()

@@ -1,0 +1,42 @@
+"""Give dead messages another life: the one way back from dead to pending."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from django.db import transaction
+from django.db.models.functions import Now
+
+from django_outbox.models import OutboxMessageQuerySet, Status
+from django_outbox.operations.selection import CHUNK, every_message, id_chunks
+
+
+@dataclass(frozen=True, slots=True)
+class Requeued:
+    """What a requeue did. What it left alone is still as it was."""
+
+    requeued: int = 0
+    in_flight: int = 0
+    """Under a live lease: a relay is publishing it."""
+    not_dead: int = 0
+    """Pending without a lease, published or discarded."""
+
+
+def requeue(messages: OutboxMessageQuerySet, *, chunk: int = CHUNK) -> Requeued:
+    """Make the dead ones of these messages pending again, due now, their attempts forgotten.
+
+    Commits ``chunk`` rows at a time: a selection of any size holds no long lock, and what was done
+    stays done when it is interrupted. ``last_error`` is kept, as the reason why it had died.
+    """
+    requeued = in_flight = seen = 0
+    for ids in id_chunks(messages, chunk):
+        rows = every_message().filter(id__in=ids)
+        with transaction.atomic(using=rows.db):
+            # The status in the UPDATE's own condition: whatever has become of a row since, only a
+            # dead one changes.
+            requeued += rows.dead().update(
+                status=Status.PENDING, attempts=0, available_at=Now(), leased_by=""
+            )
+            in_flight += rows.in_flight().count()
+        seen += len(ids)
+    return Requeued(requeued, in_flight, seen - requeued - in_flight)
