@@ -156,3 +156,53 @@ class PostponeMessage(OutboxError):
         super().__init__(reason)
         self.delay = delay
         self.reason = reason
+
+
+class UnsendableMessage(OutboxError):
+    """A message that this transport's encoding cannot hold: nothing of it was sent.
+
+    The text names the part that is wrong, never its value.
+    """
+
+    def __init__(self, part: str, problem: str) -> None:
+        super().__init__(f"{part} {problem}")
+        self.part = part
+
+
+class InTransaction(OutboxError):
+    """``once_outside`` was called where a transaction is open. Nothing was called or written.
+
+    The reservation must be committed before the call is made, or a crash would leave no trace of it.
+    """
+
+    def __init__(self, alias: str) -> None:
+        super().__init__(
+            f"once_outside was called inside a transaction on database {alias!r}. Declare the"
+            " consumer with mode='seen', and call it outside of transaction.atomic()."
+        )
+
+
+class CallRefused(OutboxError):
+    """Raise it inside a call made by ``once_outside`` when the call certainly had no effect.
+
+    The next delivery makes the call again. Any other exception leaves the outcome unknown. The
+    text is not stored.
+    """
+
+
+class CallInProgress(PostponeMessage):
+    """Another worker is making this call just now. Nothing was called; the message comes again."""
+
+    def __init__(self, delay: timedelta) -> None:
+        super().__init__(delay, "the call to the other system is in progress elsewhere")
+
+
+class OutcomeUnknown(RejectMessage):
+    """A call was started and nobody knows whether it took effect. It was not made again.
+
+    Pass ``look_up`` to ``once_outside``, or ``same_key_again`` where the other system honours the
+    Idempotency-Key.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("a call to another system was started and its outcome is unknown")
