@@ -5,6 +5,8 @@ Nothing can be edited. No payload is fetched, and the table is never counted in 
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from django.contrib import admin, messages
 from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
@@ -15,12 +17,17 @@ from django_outbox.databases import outbox_alias
 from django_outbox.models import OutboxMessage, OutboxMessageQuerySet
 from django_outbox.operations.requeue import Requeued, requeue
 
+if TYPE_CHECKING:
+    _ModelAdmin = admin.ModelAdmin[OutboxMessage]
+else:
+    _ModelAdmin = admin.ModelAdmin
+
 #: What a list shows of an error; the message's own page has all of it.
 _ERROR_SHOWN = 80
 
 
 @admin.register(OutboxMessage)
-class OutboxMessageAdmin(admin.ModelAdmin[OutboxMessage]):
+class OutboxMessageAdmin(_ModelAdmin):
     """Messages by status. Permissions: ``view_outboxmessage`` to see, ``requeue_outboxmessage`` to requeue."""
 
     list_display = (

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from django.core.paginator import Paginator
 from django.utils.functional import cached_property
+
+if TYPE_CHECKING:
+    from django_outbox.models import OutboxMessage
+
+    _Paginator = Paginator[OutboxMessage]
+else:
+    _Paginator = Paginator
 
 #: Rows that a list can be paged through; further ones are reached by filtering.
 COUNTED = 10_000
 
 
-class CappedPaginator(Paginator[Any]):
+class CappedPaginator(_Paginator):
     """Counts no further than ``COUNTED`` rows, whatever lies behind them."""
 
     @cached_property
