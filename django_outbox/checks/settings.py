@@ -75,8 +75,7 @@ def _check_publisher(alias: str, config: PublisherConfig) -> list[CheckMessage]:
     if missing or not isinstance(backend, type):
         return [not_a_publisher(alias, config.backend, missing)]
     return [
-        wrong_publisher_option(alias, problem, hint)
-        for problem, hint in backend.check(alias, config.options)
+        wrong_publisher_option(problem, hint) for problem, hint in backend.check(alias, config.options)
     ]
 
 
@@ -111,12 +110,8 @@ def not_a_publisher(alias: str, backend: str, missing: Sequence[str]) -> Error:
     )
 
 
-def wrong_publisher_option(alias: str, problem: str, hint: str) -> Error:
-    return Error(
-        f"OUTBOX['PUBLISHERS'][{alias!r}]: {problem}",
-        hint=hint or None,
-        id="django_outbox.E004",
-    )
+def wrong_publisher_option(problem: str, hint: str) -> Error:
+    return Error(problem, hint=hint or None, id="django_outbox.E004")
 
 
 def no_routes() -> checks.Warning:

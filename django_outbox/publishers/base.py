@@ -67,5 +67,8 @@ class Publisher(Protocol):
 
     @classmethod
     def check(cls, alias: str, options: Mapping[str, Any]) -> list[tuple[str, str]]:
-        """What is wrong with these options, as (problem, hint), for the system checks."""
+        """What is wrong with these options, as (problem, hint), for the system checks.
+
+        A problem names its place: ``OUTBOX['PUBLISHERS'][alias]`` and the option.
+        """
         ...

@@ -51,15 +51,19 @@ class ConsolePublisher:
     @classmethod
     def check(cls, alias: str, options: Mapping[str, Any]) -> list[tuple[str, str]]:
         """``STREAM`` is the only option, and must be writable."""
+        where = f"OUTBOX['PUBLISHERS'][{alias!r}]"
         problems = [
-            (f"{option!r} is no option of ConsolePublisher.", "The only option is 'STREAM'.")
+            (f"{where}[{option!r}] is no option of ConsolePublisher.", "It has 'STREAM' only.")
             for option in options
             if option != "STREAM"
         ]
         stream = options.get("STREAM")
         if stream is not None and not hasattr(stream, "write"):
             problems.append(
-                ("'STREAM' cannot be written to.", "Pass an open text stream, or leave it out.")
+                (
+                    f"{where}['STREAM'] cannot be written to.",
+                    "Pass an open text stream, or leave it out.",
+                )
             )
         return problems
 

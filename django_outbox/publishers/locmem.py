@@ -36,7 +36,8 @@ class LocMemPublisher:
     @classmethod
     def check(cls, alias: str, options: Mapping[str, Any]) -> list[tuple[str, str]]:
         """There are no options to get wrong."""
+        where = f"OUTBOX['PUBLISHERS'][{alias!r}]"
         return [
-            (f"{option!r} is no option of LocMemPublisher.", "It has none: remove it.")
+            (f"{where}[{option!r}] is no option of LocMemPublisher.", "It has none: remove it.")
             for option in options
         ]
