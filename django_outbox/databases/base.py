@@ -2,18 +2,34 @@
 
 from __future__ import annotations
 
+import random
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import ClassVar
+from functools import cached_property
+from time import monotonic, sleep
+from typing import Any, ClassVar, TypeVar
 from uuid import UUID
 
-from django.db import connections
+from django.apps import apps
+from django.db import Error as DatabaseError
+from django.db import NotSupportedError, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.backends.utils import CursorWrapper
 
 from django_outbox.batches import Batch, Limits, Settlement, Verdict
+from django_outbox.databases.errors import is_retryable
+from django_outbox.databases.outcomes import Lease, Outcomes
+from django_outbox.databases.rows import claimed_rows
+
+#: How often a transaction of ours is run before its deadlock or lock time-out is the caller's.
+TRANSACTION_ATTEMPTS = 5
+#: Rows in one INSERT.
+ROWS_PER_STATEMENT = 1000
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +64,9 @@ class Inserted:
 class Database(ABC):
     """One alias of ``DATABASES``, through the eyes of the outbox.
 
-    Every method uses the calling thread's connection of Django. ``claim``, ``settle`` and ``expire``
-    open and commit a transaction of their own and retry what the vendor says may be retried
-    (databases/errors.py); none of them may be called inside ``atomic()``, except in tests that wrap
+    Every method uses the calling thread's connection of Django. ``claim`` and ``settle`` open and
+    commit a transaction of their own and retry what the vendor says may be retried
+    (databases/errors.py); neither may be called inside ``atomic()``, except in tests that wrap
     everything in one (``TestCase``), where they run as savepoints.
     """
 
@@ -70,18 +86,23 @@ class Database(ABC):
         """Write outbox rows in the caller's transaction, one statement per thousand.
 
         Rows whose message id exists already (or stands twice in ``rows``: the first wins) are left
-        out, without an error of the database; the result holds those that were written.
+        out, without an error of the database; the result holds those that were written. A concurrent
+        insert of the same message id is waited for.
         """
 
-    @abstractmethod
     def claim(self, limits: Limits, leased_by: str) -> Batch | None:
         """Take due rows under a new lease, or None where nothing is due.
 
         Counts the attempt, passes over what others hold, keeps order within aggregates whatever the
         number of relays, and returns rows sorted by id.
         """
+        started = monotonic()
+        lease = Lease.new(limits.lease, leased_by)
+        rows = self.retrying(lambda: self._take(limits, lease))
+        if not rows:
+            return None
+        return Batch(lease.token, claimed_rows(rows, self.connection), limits.lease, started)
 
-    @abstractmethod
     def settle(
         self, token: UUID, verdicts: Mapping[int, Verdict], *, delete_published: bool = False
     ) -> Settlement:
@@ -89,13 +110,28 @@ class Database(ABC):
 
         A row whose lease has another token by now is left as it is and counted as lost.
         """
+        if not verdicts:
+            return Settlement()
+        outcomes = Outcomes.of(verdicts)
+        written = self.retrying(lambda: self._write(token, outcomes, delete_published))
+        lost = tuple(sorted(verdicts.keys() - written))
+        return Settlement(len(verdicts) - len(lost), len(lost), lost)
+
+    @abstractmethod
+    def _take(self, limits: Limits, lease: Lease) -> Sequence[Sequence[Any]]:
+        """Claim in a transaction of its own; returns rows of ``rows.CLAIMED_COLUMNS``."""
+
+    @abstractmethod
+    def _write(self, token: UUID, outcomes: Outcomes, delete_published: bool) -> set[int]:
+        """Settle in a transaction of its own; returns the ids of the rows whose lease still held."""
 
     @abstractmethod
     def insert_new(self, consumer: str, rows: Sequence[Mapping[str, object]]) -> set[UUID]:
         """Insert ProcessedMessage rows in the caller's transaction; returns the ids that were new.
 
         ``rows`` map the column names (without consumer, id and processed_at) to values. A concurrent
-        insert of the same id is waited for. A conflict raises nothing and breaks no transaction.
+        insert of the same id is waited for: not new if it commits, new if it rolls back. A conflict
+        raises nothing and breaks no transaction.
         """
 
     @abstractmethod
@@ -106,18 +142,48 @@ class Database(ABC):
         """
 
     def backlog_is_due(self, limits: Limits) -> bool:
-        """Whether a claim now would find anything; reads only. May err towards True."""
+        """Whether a claim now would find anything; reads only."""
         return self.seconds_until_due(limits) == 0
 
     @abstractmethod
     def seconds_until_due(self, limits: Limits) -> float | None:
-        """Seconds until the next free row is due: 0 when one is, None when none is pending. Reads only."""
+        """Seconds until a claim would find something: 0 now, None while nothing waits for its time.
+
+        Rows held back by order, and rows under a live lease, do not count. Reads only.
+        """
 
     def listener(self) -> WorkListener:
         """A listener that is woken by new rows. Raises ``NotSupportedError`` where there is none."""
-        from django.db import NotSupportedError
-
         raise NotSupportedError(f"{self.vendor} has no LISTEN/NOTIFY: use WAKEUP = 'poll'.")
+
+    def problems(self) -> list[tuple[str, str]]:
+        """What the configuration of this alias makes wrong, as (problem, hint). Connects to nothing."""
+        return []
+
+    def server_problems(self) -> list[tuple[str, str]]:
+        """What the server lacks or is set up wrong for, as (problem, hint). Asks the server."""
+        return []
+
+    def retrying(self, work: Callable[[], T]) -> T:
+        """Run one transaction, and again where the database took it back (databases/errors.py).
+
+        Inside a transaction of the caller it runs once: what is lost there is not ours to repeat.
+        """
+        attempts = 1 if self.connection.in_atomic_block else TRANSACTION_ATTEMPTS
+        for attempt in range(1, attempts):
+            try:
+                return work()
+            except DatabaseError as error:
+                if not is_retryable(error):
+                    raise
+                sleep(random.uniform(0, 0.01 * 2**attempt))  # noqa: S311 - spreads load, hides nothing
+        return work()
+
+    @contextmanager
+    def transaction(self) -> Iterator[CursorWrapper]:
+        """A short transaction of its own, and a cursor in it."""
+        with transaction.atomic(using=self.alias), self.connection.cursor() as cursor:
+            yield cursor
 
     @contextmanager
     def fresh_connection(self) -> Iterator[None]:
@@ -127,9 +193,29 @@ class Database(ABC):
         finally:
             self.connection.close_if_unusable_or_obsolete()
 
+    @cached_property
+    def table(self) -> str:
+        """The outbox's table, quoted."""
+        return self._table_of("OutboxMessage")
+
+    @cached_property
+    def inbox_table(self) -> str:
+        """The inbox's table, quoted."""
+        return self._table_of("ProcessedMessage")
+
+    def _table_of(self, model: str) -> str:
+        # By name: the models' modules import this package for their indexes.
+        return self.quote(apps.get_model("django_outbox", model)._meta.db_table)
+
     def quote(self, name: str) -> str:
         """A table or column name quoted for this database."""
         return self.connection.ops.quote_name(name)
+
+
+def chunks(rows: Sequence[T]) -> Iterator[Sequence[T]]:
+    """The rows in pieces of what one statement writes."""
+    for start in range(0, len(rows), ROWS_PER_STATEMENT):
+        yield rows[start : start + ROWS_PER_STATEMENT]
 
 
 class WorkListener(ABC):

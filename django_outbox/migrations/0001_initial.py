@@ -3,9 +3,9 @@
 import uuid
 
 import django.core.serializers.json
-import django.db.models.functions.datetime
 from django.db import migrations, models
 
+import django_outbox.databases.clock
 import django_outbox.databases.indexes
 
 
@@ -74,6 +74,7 @@ class Migration(migrations.Migration):
                     "headers",
                     models.JSONField(
                         blank=True,
+                        db_default={},
                         default=dict,
                         encoder=django.core.serializers.json.DjangoJSONEncoder,
                         verbose_name="headers",
@@ -115,7 +116,8 @@ class Migration(migrations.Migration):
                 (
                     "available_at",
                     models.DateTimeField(
-                        db_default=django.db.models.functions.datetime.Now(), verbose_name="due at"
+                        db_default=django_outbox.databases.clock.DatabaseNow(),
+                        verbose_name="due at",
                     ),
                 ),
                 (
@@ -146,11 +148,16 @@ class Migration(migrations.Migration):
                     "published_at",
                     models.DateTimeField(blank=True, null=True, verbose_name="published at"),
                 ),
-                ("last_error", models.TextField(blank=True, default="", verbose_name="last error")),
+                (
+                    "last_error",
+                    models.TextField(
+                        blank=True, db_default="", default="", verbose_name="last error"
+                    ),
+                ),
                 (
                     "created_at",
                     models.DateTimeField(
-                        db_default=django.db.models.functions.datetime.Now(),
+                        db_default=django_outbox.databases.clock.DatabaseNow(),
                         verbose_name="created at",
                     ),
                 ),
@@ -251,7 +258,7 @@ class Migration(migrations.Migration):
                 (
                     "processed_at",
                     models.DateTimeField(
-                        db_default=django.db.models.functions.datetime.Now(),
+                        db_default=django_outbox.databases.clock.DatabaseNow(),
                         db_index=True,
                         verbose_name="processed at",
                     ),

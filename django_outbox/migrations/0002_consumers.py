@@ -1,5 +1,5 @@
 import django.core.serializers.json
-import django.db.models.functions.datetime
+import django_outbox.databases.clock
 from django.db import migrations, models
 
 
@@ -36,7 +36,7 @@ class Migration(migrations.Migration):
                 (
                     "created_at",
                     models.DateTimeField(
-                        db_default=django.db.models.functions.datetime.Now(),
+                        db_default=django_outbox.databases.clock.DatabaseNow(),
                         verbose_name="created at",
                     ),
                 ),
@@ -103,14 +103,14 @@ class Migration(migrations.Migration):
                 (
                     "created_at",
                     models.DateTimeField(
-                        db_default=django.db.models.functions.datetime.Now(),
+                        db_default=django_outbox.databases.clock.DatabaseNow(),
                         verbose_name="created at",
                     ),
                 ),
                 (
                     "updated_at",
                     models.DateTimeField(
-                        db_default=django.db.models.functions.datetime.Now(),
+                        db_default=django_outbox.databases.clock.DatabaseNow(),
                         verbose_name="updated at",
                     ),
                 ),

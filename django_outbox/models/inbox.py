@@ -8,8 +8,9 @@ from datetime import timedelta
 from django.core.serializers.json import DjangoJSONEncoder
 from django.db import models
 from django.db.models import Q
-from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
+
+from django_outbox.databases.clock import DatabaseNow
 
 
 class ProcessedMessageQuerySet(models.QuerySet["ProcessedMessage"]):
@@ -17,7 +18,7 @@ class ProcessedMessageQuerySet(models.QuerySet["ProcessedMessage"]):
 
     def older_than(self, age: timedelta) -> ProcessedMessageQuerySet:
         """What may be pruned after a retention of that length."""
-        return self.filter(processed_at__lt=Now() - age)
+        return self.filter(processed_at__lt=DatabaseNow() - age)
 
 
 class ProcessedMessage(models.Model):
@@ -32,7 +33,7 @@ class ProcessedMessage(models.Model):
     )
     aggregate_id = models.CharField(_("aggregate id"), max_length=255, blank=True, db_default="")
     sequence = models.BigIntegerField(_("sequence"), null=True, blank=True)
-    processed_at = models.DateTimeField(_("processed at"), db_default=Now(), db_index=True)
+    processed_at = models.DateTimeField(_("processed at"), db_default=DatabaseNow(), db_index=True)
 
     objects = ProcessedMessageQuerySet.as_manager()
 
@@ -89,13 +90,13 @@ class ExternalCallQuerySet(models.QuerySet["ExternalCall"]):
 
     def unresolved(self) -> ExternalCallQuerySet:
         """Started, and nobody is at work on them any more: their outcome is unknown."""
-        abandoned = Q(state=CallState.RESERVED, lease_expires_at__lte=Now())
+        abandoned = Q(state=CallState.RESERVED, lease_expires_at__lte=DatabaseNow())
         return self.filter(abandoned | Q(state=CallState.UNKNOWN))
 
     def older_than(self, age: timedelta) -> ExternalCallQuerySet:
         """What may be pruned after a retention of that length: never one that is unresolved."""
         settled = [CallState.SUCCEEDED, CallState.FAILED]
-        return self.filter(state__in=settled, updated_at__lt=Now() - age)
+        return self.filter(state__in=settled, updated_at__lt=DatabaseNow() - age)
 
 
 class ExternalCall(models.Model):
@@ -111,8 +112,8 @@ class ExternalCall(models.Model):
     lease_expires_at = models.DateTimeField(_("lease ends at"), null=True, editable=False)
     outcome = models.JSONField(_("outcome"), null=True, encoder=DjangoJSONEncoder)
     last_error = models.CharField(_("last error"), max_length=255, blank=True, db_default="")
-    created_at = models.DateTimeField(_("created at"), db_default=Now())
-    updated_at = models.DateTimeField(_("updated at"), db_default=Now())
+    created_at = models.DateTimeField(_("created at"), db_default=DatabaseNow())
+    updated_at = models.DateTimeField(_("updated at"), db_default=DatabaseNow())
 
     objects = ExternalCallQuerySet.as_manager()
 
@@ -139,8 +140,8 @@ class StoredResponseQuerySet(models.QuerySet["StoredResponse"]):
 
     def expired(self) -> StoredResponseQuerySet:
         """What may be pruned: past its time, and not being made just now."""
-        free = Q(lease_expires_at=None) | Q(lease_expires_at__lte=Now())
-        return self.filter(free, expires_at__lte=Now())
+        free = Q(lease_expires_at=None) | Q(lease_expires_at__lte=DatabaseNow())
+        return self.filter(free, expires_at__lte=DatabaseNow())
 
 
 class StoredResponse(models.Model):
@@ -159,7 +160,7 @@ class StoredResponse(models.Model):
     status_code = models.PositiveSmallIntegerField(_("status"), null=True)
     headers = models.JSONField(_("headers"), default=dict)
     body = models.BinaryField(_("body"), null=True)
-    created_at = models.DateTimeField(_("created at"), db_default=Now())
+    created_at = models.DateTimeField(_("created at"), db_default=DatabaseNow())
     expires_at = models.DateTimeField(_("expires at"), db_index=True)
 
     objects = StoredResponseQuerySet.as_manager()

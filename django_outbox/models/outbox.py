@@ -7,9 +7,9 @@ from uuid import UUID
 from django.core.serializers.json import DjangoJSONEncoder
 from django.db import models
 from django.db.models import Q
-from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 
+from django_outbox.databases.clock import DatabaseNow
 from django_outbox.databases.indexes import VendorIndex
 
 NIL_UUID = UUID(int=0)
@@ -33,12 +33,12 @@ class OutboxMessageQuerySet(models.QuerySet["OutboxMessage"]):
 
     def due(self) -> OutboxMessageQuerySet:
         """Pending, its time come, and under no live lease."""
-        free = Q(lease_expires_at=None) | Q(lease_expires_at__lte=Now())
-        return self.pending().filter(free, available_at__lte=Now())
+        free = Q(lease_expires_at=None) | Q(lease_expires_at__lte=DatabaseNow())
+        return self.pending().filter(free, available_at__lte=DatabaseNow())
 
     def in_flight(self) -> OutboxMessageQuerySet:
         """Under a live lease: some relay is publishing it."""
-        return self.pending().filter(lease_expires_at__gt=Now())
+        return self.pending().filter(lease_expires_at__gt=DatabaseNow())
 
     def published(self) -> OutboxMessageQuerySet:
         """Taken over by the broker."""
@@ -66,7 +66,9 @@ class OutboxMessage(models.Model):
     aggregate_id = models.CharField(_("aggregate id"), max_length=255, blank=True, db_default="")
     sequence = models.BigIntegerField(_("sequence"), null=True, blank=True)
     payload = models.JSONField(_("payload"), encoder=DjangoJSONEncoder)
-    headers = models.JSONField(_("headers"), default=dict, blank=True, encoder=DjangoJSONEncoder)
+    headers = models.JSONField(
+        _("headers"), default=dict, db_default={}, blank=True, encoder=DjangoJSONEncoder
+    )
     correlation_id = models.CharField(
         _("correlation id"), max_length=255, blank=True, db_default=""
     )
@@ -79,7 +81,7 @@ class OutboxMessage(models.Model):
         default=Status.PENDING,
         db_default=Status.PENDING,
     )
-    available_at = models.DateTimeField(_("due at"), db_default=Now())
+    available_at = models.DateTimeField(_("due at"), db_default=DatabaseNow())
     attempts = models.PositiveSmallIntegerField(_("attempts"), default=0, db_default=0)
     lease_token = models.UUIDField(_("lease token"), null=True, blank=True, editable=False)
     lease_expires_at = models.DateTimeField(
@@ -87,8 +89,8 @@ class OutboxMessage(models.Model):
     )
     leased_by = models.CharField(_("leased by"), max_length=100, blank=True, db_default="")
     published_at = models.DateTimeField(_("published at"), null=True, blank=True)
-    last_error = models.TextField(_("last error"), blank=True, default="")
-    created_at = models.DateTimeField(_("created at"), db_default=Now())
+    last_error = models.TextField(_("last error"), blank=True, default="", db_default="")
+    created_at = models.DateTimeField(_("created at"), db_default=DatabaseNow())
 
     objects = OutboxMessageQuerySet.as_manager()
 

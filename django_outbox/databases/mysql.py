@@ -1,0 +1,401 @@
+"""MySQL and MariaDB: read without locks, take by primary key, settle by primary key.
+
+Without UPDATE … RETURNING a claim is several statements; GET_LOCK lets one relay after the other do
+them, before its transaction begins, so that its snapshot holds what the one before has committed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from hashlib import blake2b
+from typing import Any
+from uuid import UUID
+
+from django.db import IntegrityError
+from django.db.backends.utils import CursorWrapper
+
+from django_outbox.batches import Limits
+from django_outbox.databases.base import Database, Inserted, NewMessage, chunks
+from django_outbox.databases.clock import as_model_value, as_stored
+from django_outbox.databases.errors import is_duplicate_key
+from django_outbox.databases.outcomes import Lease, Outcomes
+from django_outbox.databases.rows import CLAIMED_COLUMNS
+from django_outbox.databases.selections import EVERYTHING, NOTHING, Fragment, selected
+
+logger = logging.getLogger(__name__)
+
+NOW = "UTC_TIMESTAMP(6)"
+
+_NEW_COLUMNS = (
+    "message_id",
+    "topic",
+    "schema_version",
+    "aggregate_type",
+    "aggregate_id",
+    "sequence",
+    "payload",
+    "headers",
+    "correlation_id",
+    "causation_id",
+    "size",
+)
+
+_INSERT = """
+INSERT INTO {table} ({columns}, available_at, created_at, last_error) VALUES {rows}
+"""
+_VALUES = f"({', '.join(['%s'] * len(_NEW_COLUMNS))}, {{due}}, {NOW}, '')"
+_RETURNING = " RETURNING message_id, id, available_at, created_at"
+_INSERTED = """
+SELECT message_id, id, available_at, created_at FROM {table} WHERE message_id IN {ids}
+"""
+# A locking read sees what others have committed since this transaction's snapshot.
+_EXISTING = "SELECT message_id FROM {table} WHERE message_id IN {ids} LOCK IN SHARE MODE"
+
+# Walks the index in its own order, without a lock: other relays are kept away by GET_LOCK, and what
+# producers insert meanwhile is simply not seen. The derived table is read once and gets a hash key.
+_CANDIDATES = """
+SELECT message.id, message.size FROM {table} AS message FORCE INDEX (django_outbox_due) {busy}
+WHERE message.status = 'pending' AND message.available_at <= {now} AND {free}
+ORDER BY message.available_at, message.id
+LIMIT %s
+"""
+_BUSY = """
+LEFT JOIN (
+    SELECT aggregate_type, aggregate_id, MIN(id) AS head
+    FROM ({busy}) AS held
+    GROUP BY aggregate_type, aggregate_id
+) AS busy
+ON busy.aggregate_type = message.aggregate_type AND busy.aggregate_id = message.aggregate_id
+"""
+_BUSY_PENDING = """
+SELECT aggregate_type, aggregate_id, id FROM {table}
+WHERE status = 'pending' AND attempts > 0 AND aggregate_id <> '' AND NOT {unordered}
+"""
+_BUSY_DEAD = """
+UNION ALL
+SELECT aggregate_type, aggregate_id, id FROM {table}
+WHERE status = 'dead' AND aggregate_id <> '' AND {blocking}
+"""
+# A fresh row has no head in its aggregate, a busy one must be it.
+_IN_ORDER = "(busy.head IS NULL OR busy.head = message.id OR {unordered})"
+_FREE = "(lease_expires_at IS NULL OR lease_expires_at <= {now})"
+
+# By primary key: only these rows are locked and no gap beside them, so that no INSERT ever waits,
+# at REPEATABLE READ neither.
+_LOCK = """
+SELECT id FROM {table} FORCE INDEX (PRIMARY)
+WHERE id IN {ids} AND status = 'pending' AND available_at <= {now} AND {free}
+FOR UPDATE SKIP LOCKED
+"""
+_LEASE = """
+UPDATE {table}
+SET lease_token = %s, lease_expires_at = {now} + INTERVAL %s MICROSECOND, leased_by = %s,
+    attempts = attempts + 1
+WHERE id IN {ids}
+"""
+_READ = "SELECT {columns} FROM {table} WHERE id IN {ids}"
+
+_NEXT_DUE = """
+SELECT TIMESTAMPDIFF(MICROSECOND, {now}, message.available_at)
+FROM {table} AS message FORCE INDEX (django_outbox_due) {busy}
+WHERE message.status = 'pending' AND {free}
+ORDER BY message.available_at, message.id
+LIMIT 1
+"""
+
+_HELD = """
+SELECT id FROM {table} FORCE INDEX (PRIMARY) WHERE id IN {ids} AND lease_token = %s FOR UPDATE
+"""
+_PUBLISHED = """
+UPDATE {table}
+SET status = 'published', published_at = {now}, lease_token = NULL, lease_expires_at = NULL
+WHERE id IN {ids}
+"""
+_DELETED = "DELETE FROM {table} WHERE id IN {ids}"
+_RELEASED = """
+UPDATE {table}
+SET attempts = IF(attempts > 0, attempts - 1, 0), lease_token = NULL, lease_expires_at = NULL
+WHERE id IN {ids}
+"""
+_RETRIED = """
+UPDATE {table}
+SET available_at = {now} + INTERVAL (CASE id {delays} END) MICROSECOND,
+    last_error = CASE id {reasons} END, lease_token = NULL, lease_expires_at = NULL
+WHERE id IN {ids}
+"""
+_DEAD = """
+UPDATE {table}
+SET status = 'dead', last_error = CASE id {reasons} END,
+    lease_token = NULL, lease_expires_at = NULL
+WHERE id IN {ids}
+"""
+
+# On a conflict the row that was there is moved by a microsecond: MySQL counts a changed row twice and
+# an unchanged one, because Django asks for the number of rows found, like a new one. Unlike after a
+# duplicate-key error, those who wait for the same id wait for an exclusive lock, one after the other;
+# with shared locks a rollback of the first would be a deadlock of the others.
+_INSERT_PROCESSED = """
+INSERT INTO {table}
+    (consumer, message_id, topic, aggregate_type, aggregate_id, sequence, processed_at)
+VALUES {rows}
+ON DUPLICATE KEY UPDATE processed_at = processed_at + INTERVAL 1 MICROSECOND
+"""
+_PROCESSED_VALUES = f"(%s, %s, %s, %s, %s, %s, {NOW})"
+
+#: Seconds to wait for another relay's claim, which takes milliseconds.
+CLAIM_LOCK_TIMEOUT = 10
+#: A row that was in the way may be gone when it is looked for: its transaction rolled back.
+INSERT_ATTEMPTS = 10
+
+
+class MySQL(Database):
+    """MariaDB 10.6 and later, MySQL 8.0.13 and later."""
+
+    vendor = "mysql"
+
+    def insert_messages(self, rows: Sequence[NewMessage]) -> dict[UUID, Inserted]:
+        unique = {row.message_id: row for row in reversed(rows)}
+        wanted = [row for row in rows if unique[row.message_id] is row]
+        connection = self.connection
+        found: list[tuple[Any, ...]] = []
+        with connection.cursor() as cursor:
+            for chunk in chunks(wanted):
+                found += self._insert(cursor, chunk)
+        return {
+            _uuid(message_id): Inserted(
+                row_id, as_model_value(due, connection), as_model_value(created, connection)
+            )
+            for message_id, row_id, due, created in found
+        }
+
+    def _insert(self, cursor: CursorWrapper, rows: Sequence[NewMessage]) -> list[tuple[Any, ...]]:
+        for attempt in range(INSERT_ATTEMPTS):
+            if not rows:
+                break
+            try:
+                return self._insert_or_fail(cursor, rows)
+            except IntegrityError as error:
+                # InnoDB has taken back the statement, not the transaction.
+                if not is_duplicate_key(error) or attempt + 1 == INSERT_ATTEMPTS:
+                    raise
+            known = self._existing(cursor, rows)
+            rows = [row for row in rows if row.message_id not in known]
+        return []
+
+    def _insert_or_fail(
+        self, cursor: CursorWrapper, rows: Sequence[NewMessage]
+    ) -> list[tuple[Any, ...]]:
+        values, params = [], []
+        for row in rows:
+            due, due_params = self._due(row)
+            values.append(_VALUES.format(due=due))
+            params += [row.message_id.hex, *(getattr(row, name) for name in _NEW_COLUMNS[1:])]
+            params += due_params
+        sql = _INSERT.format(
+            table=self.table, columns=", ".join(_NEW_COLUMNS), rows=", ".join(values)
+        )
+        if self.connection.features.can_return_columns_from_insert:
+            cursor.execute(sql + _RETURNING, params)
+        else:
+            cursor.execute(sql, params)
+            ids = [row.message_id.hex for row in rows]
+            cursor.execute(_INSERTED.format(table=self.table, ids=_places(ids)), ids)
+        inserted: list[tuple[Any, ...]] = cursor.fetchall()
+        return list(inserted)
+
+    def _due(self, row: NewMessage) -> Fragment:
+        if row.available_at is not None:
+            return "%s", (as_stored(row.available_at, self.connection),)
+        if row.delay:
+            return f"{NOW} + INTERVAL %s MICROSECOND", (_microseconds(row.delay.total_seconds()),)
+        return NOW, ()
+
+    def _existing(self, cursor: CursorWrapper, rows: Sequence[NewMessage]) -> set[UUID]:
+        ids = [row.message_id.hex for row in rows]
+        cursor.execute(_EXISTING.format(table=self.table, ids=_places(ids)), ids)
+        return {_uuid(message_id) for (message_id,) in cursor.fetchall()}
+
+    def _take(self, limits: Limits, lease: Lease) -> Sequence[Sequence[Any]]:
+        with self._one_relay_claims() as mine, self.transaction() as cursor:
+            ids = self._lock(cursor, self._candidates(cursor, limits)) if mine else []
+            if not ids:
+                return []
+            cursor.execute(
+                _LEASE.format(table=self.table, now=NOW, ids=_places(ids)),
+                [lease.token.hex, _microseconds(lease.seconds), lease.leased_by, *ids],
+            )
+            columns = ", ".join(CLAIMED_COLUMNS)
+            cursor.execute(_READ.format(table=self.table, columns=columns, ids=_places(ids)), ids)
+            rows: list[tuple[Any, ...]] = cursor.fetchall()
+        return rows
+
+    def _candidates(self, cursor: CursorWrapper, limits: Limits) -> list[int]:
+        """The ids a claim would take, in the claim's order, cut off at the limit of bytes."""
+        (busy, busy_params), (free, free_params) = self._free(limits)
+        cursor.execute(
+            _CANDIDATES.format(table=self.table, now=NOW, busy=busy, free=free),
+            (*busy_params, *free_params, limits.rows),
+        )
+        ids: list[int] = []
+        running = 0
+        for row_id, size in cursor.fetchall():
+            running += size
+            if ids and running > limits.bytes:
+                break
+            ids.append(row_id)
+        return ids
+
+    def _lock(self, cursor: CursorWrapper, ids: list[int]) -> list[int]:
+        if not ids:
+            return []
+        free = _FREE.format(now=NOW)
+        cursor.execute(_LOCK.format(table=self.table, now=NOW, ids=_places(ids), free=free), ids)
+        return [row_id for (row_id,) in cursor.fetchall()]
+
+    def _free(self, limits: Limits) -> tuple[Fragment, Fragment]:
+        """The join with busy aggregates, and the condition that picks rows which may go out in order."""
+        topics, topic_params = selected(limits.topics, self.connection, "message.topic")
+        condition = f"{_FREE.format(now=NOW)} AND {topics}"
+        unordered = selected(limits.unordered, self.connection, "message.topic")
+        if unordered == EVERYTHING:
+            return ("", ()), (condition, topic_params)
+        condition += " AND " + _IN_ORDER.format(unordered=unordered[0])
+        return self._busy(limits), (condition, topic_params + unordered[1])
+
+    def _busy(self, limits: Limits) -> Fragment:
+        unordered, params = selected(limits.unordered, self.connection)
+        held = _BUSY_PENDING.format(table=self.table, unordered=unordered)
+        blocking = selected(limits.blocking, self.connection)
+        if blocking != NOTHING:
+            held += _BUSY_DEAD.format(table=self.table, blocking=blocking[0])
+            params += blocking[1]
+        return _BUSY.format(busy=held), params
+
+    def _write(self, token: UUID, outcomes: Outcomes, delete_published: bool) -> set[int]:
+        ids = [
+            *outcomes.published,
+            *outcomes.released,
+            *(row_id for row_id, _delay, _reason in outcomes.retried),
+            *(row_id for row_id, _reason in outcomes.dead),
+        ]
+        with self.transaction() as cursor:
+            cursor.execute(_HELD.format(table=self.table, ids=_places(ids)), [*ids, token.hex])
+            held = {row_id for (row_id,) in cursor.fetchall()}
+            published = [row_id for row_id in outcomes.published if row_id in held]
+            self._update(cursor, _DELETED if delete_published else _PUBLISHED, published)
+            released = [row_id for row_id in outcomes.released if row_id in held]
+            self._update(cursor, _RELEASED, released)
+            retried = {row[0]: row[1:] for row in outcomes.retried if row[0] in held}
+            self._update(
+                cursor,
+                _RETRIED,
+                list(retried),
+                delays={row_id: _microseconds(delay) for row_id, (delay, _) in retried.items()},
+                reasons={row_id: reason for row_id, (_, reason) in retried.items()},
+            )
+            dead = {row_id: reason for row_id, reason in outcomes.dead if row_id in held}
+            self._update(cursor, _DEAD, list(dead), reasons=dead)
+        return held
+
+    def _update(
+        self, cursor: CursorWrapper, sql: str, ids: list[int], **cases: Mapping[int, object]
+    ) -> None:
+        if not ids:
+            return
+        branches = {name: "WHEN %s THEN %s " * len(values) for name, values in cases.items()}
+        params = [part for values in cases.values() for pair in values.items() for part in pair]
+        statement = sql.format(table=self.table, now=NOW, ids=_places(ids), **branches)
+        cursor.execute(statement, [*params, *ids])
+
+    def insert_new(self, consumer: str, rows: Sequence[Mapping[str, object]]) -> set[UUID]:
+        new: set[UUID] = set()
+        with self.connection.cursor() as cursor:
+            for chunk in chunks(rows):
+                new |= self._insert_new(cursor, consumer, chunk)
+        return new
+
+    def _insert_new(
+        self, cursor: CursorWrapper, consumer: str, rows: Sequence[Mapping[str, object]]
+    ) -> set[UUID]:
+        ids = [_id_of(row) for row in rows]
+        savepoint = self.connection.savepoint() if len(rows) > 1 else None
+        sql = _INSERT_PROCESSED.format(
+            table=self.inbox_table, rows=", ".join([_PROCESSED_VALUES] * len(rows))
+        )
+        cursor.execute(sql, [part for row in rows for part in _processed(consumer, row)])
+        known = cursor.rowcount - len(rows)
+        if known and savepoint:
+            # Which of them were there cannot be said: once more, one by one.
+            self.connection.savepoint_rollback(savepoint)
+            return set().union(*(self._insert_new(cursor, consumer, [row]) for row in rows))
+        if savepoint:
+            self.connection.savepoint_commit(savepoint)
+        return set() if known else set(ids)
+
+    def seconds_until_due(self, limits: Limits) -> float | None:
+        (busy, busy_params), (free, free_params) = self._free(limits)
+        sql = _NEXT_DUE.format(table=self.table, now=NOW, busy=busy, free=free)
+        with self.connection.cursor() as cursor:
+            cursor.execute(sql, (*busy_params, *free_params))
+            row = cursor.fetchone()
+        return None if row is None else max(0.0, row[0] / 1_000_000)
+
+    @contextmanager
+    def one_at_a_time(self, name: str) -> Iterator[bool]:
+        with self._named_lock(name, 0) as mine:
+            yield mine
+
+    @contextmanager
+    def _one_relay_claims(self) -> Iterator[bool]:
+        with self._named_lock("claim", CLAIM_LOCK_TIMEOUT) as mine:
+            if not mine:
+                logger.warning(
+                    "Another relay has been claiming for %s s: nothing claimed.", CLAIM_LOCK_TIMEOUT
+                )
+            yield mine
+
+    @contextmanager
+    def _named_lock(self, name: str, timeout: int) -> Iterator[bool]:
+        """A lock of this database's own: GET_LOCK's names belong to the whole server."""
+        place = f"{self.connection.settings_dict['NAME']}\n{self.table}\n{name}"
+        key = "django_outbox." + blake2b(place.encode(), digest_size=16).hexdigest()
+        with self.connection.cursor() as cursor:
+            cursor.execute("SELECT GET_LOCK(%s, %s)", [key, timeout])
+            mine = cursor.fetchone()[0] == 1
+        try:
+            yield mine
+        finally:
+            if mine:
+                with self.connection.cursor() as cursor:
+                    cursor.execute("DO RELEASE_LOCK(%s)", [key])
+
+
+def _places(values: Sequence[object]) -> str:
+    return f"({', '.join(['%s'] * len(values))})"
+
+
+def _uuid(value: UUID | str) -> UUID:
+    """Native on newer versions of MariaDB, 32 digits elsewhere; both read either form."""
+    return value if isinstance(value, UUID) else UUID(value)
+
+
+def _microseconds(seconds: float) -> int:
+    return round(seconds * 1_000_000)
+
+
+def _id_of(row: Mapping[str, object]) -> UUID:
+    message_id = row["message_id"]
+    return message_id if isinstance(message_id, UUID) else UUID(str(message_id))
+
+
+def _processed(consumer: str, row: Mapping[str, object]) -> tuple[object, ...]:
+    return (
+        consumer,
+        _id_of(row).hex,
+        row.get("topic", ""),
+        row.get("aggregate_type", ""),
+        row.get("aggregate_id", ""),
+        row.get("sequence"),
+    )
