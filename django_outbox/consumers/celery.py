@@ -20,9 +20,10 @@ from celery import Celery, Task
 from celery.exceptions import Ignore, Reject, Retry, SoftTimeLimitExceeded
 from celery.worker import state
 from celery.worker.request import Request
-from kombu import Connection
+from kombu import Connection, Exchange, Queue
 from kombu.pools import connections
 
+from django_outbox.brokers.rabbitmq.topology_options import topology
 from django_outbox.conf import RetryPolicy, outbox_settings
 from django_outbox.consumers.failures import failure_of
 from django_outbox.consumers.inbox import inbox_alias, process_once
@@ -36,7 +37,7 @@ from django_outbox.consumers.verdicts import (
     RetryLater,
     verdict,
 )
-from django_outbox.exceptions import ImproperlyConfiguredOutbox, MalformedMessage
+from django_outbox.exceptions import ImproperlyConfiguredOutbox, MalformedMessage, RejectMessage
 from django_outbox.messages import Message
 from django_outbox.wire.amqp import is_brokers
 from django_outbox.wire.celery import from_celery
@@ -56,7 +57,7 @@ _SAFE_OPTIONS = {
 }
 
 
-class ConsumerRequest(Request):  # type: ignore[misc]
+class ConsumerRequest(Request):
     """The worker's view of one delivery: what kills its process does not come back for ever.
 
     Celery requeues the message of a lost process or of a hard time limit, at once and without end.
@@ -76,6 +77,8 @@ class ConsumerRequest(Request):  # type: ignore[misc]
 
     def reject(self, requeue: bool = False) -> None:
         """Reject the delivery; ``requeue`` is granted while deliveries are left."""
+        if self.acknowledged:
+            return  # Celery rejects a hard time limit twice
         if requeue and self._process_died and not state.should_terminate:
             requeue = not self._is_used_up()
         super().reject(requeue=requeue)
@@ -89,9 +92,10 @@ class ConsumerRequest(Request):  # type: ignore[misc]
             self._process_died = False
 
     def _is_used_up(self) -> bool:
-        headers = self.request_dict
+        task: Any = self.task
+        headers: dict[str, Any] = self.request_dict
         deliveries = headers.get("x-delivery-count")
-        limit = self.task.retry_policy.max_attempts
+        limit = task.retry_policy.max_attempts
         if isinstance(deliveries, int):
             used_up = int(headers.get("retries") or 0) + deliveries + 1 >= limit
         else:
@@ -100,10 +104,10 @@ class ConsumerRequest(Request):  # type: ignore[misc]
             logger.error(
                 "%s: message %s ended its worker process again and is rejected to the"
                 " dead-letter exchange.",
-                self.task.name,
+                task.name,
                 self.id,
             )
-        return used_up
+        return bool(used_up)
 
 
 class ConsumerMixin:
@@ -151,7 +155,7 @@ class ConsumerMixin:
                     logger.error(
                         "%s: message %s is given up: %s", self.declared.name, self._id(), reason
                     )
-                    raise error or MalformedMessage("message", reason)
+                    raise error or RejectMessage(reason)
                 case RetryLater(delay, reason) if _is_outage(happened, waited_since):
                     logger.warning("%s: waiting: %s", self.declared.name, reason)
                     self._wait(delay)
@@ -211,21 +215,21 @@ class ConsumerMixin:
     def retry(self, *args: Any, **kwargs: Any) -> Any:
         """Celery's ``retry``, with the new message confirmed by the broker before this one is done.
 
-        Where it could not be sent the delivery is put back instead of given up.
+        Where ``OUTBOX["TOPOLOGY"]`` has the queue, the message waits in a wait queue instead of in
+        this worker's memory. Where it could not be sent, the delivery is put back, not given up.
         """
         parent: Any = super()
-        request: Any = self._request
-        kwargs.setdefault("headers", _clean(request.headers))
+        kwargs.setdefault("headers", _clean(self._request.headers))
         try:
-            with self._confirming() as options:
-                return parent.retry(*args, **{**options, **kwargs})
+            with self._sending(kwargs) as options:
+                return parent.retry(*args, **options)
         except Reject as error:
-            raise Reject(error.reason, requeue=True) from error
+            raise Reject("the message could not be sent again", requeue=True) from error
         except (Retry, Ignore):
             raise
         except Exception:
             # No retries left, or called outside of a worker: it is for good.
-            request.outbox_gave_up = True
+            self._request.outbox_gave_up = True
             raise
 
     def _attempt(
@@ -274,18 +278,14 @@ class ConsumerMixin:
         countdown = delay.total_seconds()
         if charged or self._request.called_directly or self._request.is_eager:
             raise self.retry(countdown=countdown)
-        with self._confirming() as options:
-            signature = task.signature_from_request(
-                countdown=countdown,
-                headers=_clean(self._request.headers),
-                retries=self._request.retries,
-                **options,
-            )
+        given = {"countdown": countdown, "headers": _clean(self._request.headers)}
+        with self._sending(given) as options:
+            signature = task.signature_from_request(retries=self._request.retries, **options)
             try:
                 signature.apply_async()
             except Exception as error:
-                raise Reject(error, requeue=True) from error
-        raise Retry(when=countdown, sig=signature)
+                raise Reject("the message could not be sent again", requeue=True) from error
+        raise Retry(f"Postponed for {countdown:.1f} s", sig=signature)
 
     def _wait(self, delay: timedelta) -> None:
         try:
@@ -294,23 +294,44 @@ class ConsumerMixin:
             self._send_again(delay, charged=False)
 
     @contextlib.contextmanager
-    def _confirming(self) -> Iterator[dict[str, Any]]:
-        """Options that make ``apply_async`` wait for the broker's confirm, where it has confirms."""
+    def _sending(self, options: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        """The options of a call that sends this message again, with all that its broker can do."""
         task: Any = self
         if self._request.called_directly or self._request.is_eager:
-            yield {}
+            yield options
             return
-        wanted: Connection = task.app.connection_for_write(
+        confirming: Connection = task.app.connection_for_write(
             transport_options={"confirm_publish": True}
         )
-        if wanted.transport.driver_type != "amqp":
-            yield {}
+        if confirming.transport.driver_type != "amqp":
+            yield options
             return
-        with connections[wanted].acquire(block=True) as connection:
-            yield {"connection": connection, "mandatory": True}
+        with connections[confirming].acquire(block=True) as connection:
+            yield {
+                "connection": connection,
+                "mandatory": True,
+                **options,
+                **self._wait_options(options.get("countdown")),
+            }
+
+    def _wait_options(self, countdown: float | None) -> dict[str, Any]:
+        delivery = self._request.delivery_info or {}
+        if not countdown or delivery.get("exchange") or not delivery.get("routing_key"):
+            return {}
+        work_queue = topology().queue_of(delivery["routing_key"])
+        if work_queue is None or not work_queue.wait_queues:
+            return {}
+        name, milliseconds = work_queue.wait_queue(timedelta(seconds=countdown))
+        return {
+            "queue": Queue(name, Exchange(""), routing_key=name, no_declare=True),
+            "exchange": "",
+            "routing_key": name,
+            "expiration": milliseconds / 1000,
+            "countdown": 0,
+        }
 
 
-class ConsumerTask(ConsumerMixin, Task):  # type: ignore[misc]
+class ConsumerTask(ConsumerMixin, Task):  # type: ignore[misc, type-arg] # generic in the stubs only
     """The base of a consumer: ``@shared_task(base=ConsumerTask, bind=True, name="ledger.book")``."""
 
     abstract = True
