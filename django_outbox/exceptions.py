@@ -170,16 +170,14 @@ class UnsendableMessage(OutboxError):
 
 
 class InTransaction(OutboxError):
-    """``once_outside`` was called where a transaction is open. Nothing was called or written.
+    """A reservation was asked for where a transaction is open. Nothing was written or called.
 
-    The reservation must be committed before the call is made, or a crash would leave no trace of it.
+    It must be committed before the work begins: or a crash would leave no trace of a call to another
+    system, and a second HTTP request would not see that the first is in progress.
     """
 
-    def __init__(self, alias: str) -> None:
-        super().__init__(
-            f"once_outside was called inside a transaction on database {alias!r}. Declare the"
-            " consumer with mode='seen', and call it outside of transaction.atomic()."
-        )
+    def __init__(self, alias: str, remedy: str) -> None:
+        super().__init__(f"Called inside a transaction on database {alias!r}. {remedy}")
 
 
 class CallRefused(OutboxError):
@@ -206,3 +204,13 @@ class OutcomeUnknown(RejectMessage):
 
     def __init__(self) -> None:
         super().__init__("a call to another system was started and its outcome is unknown")
+
+
+class ResponseNotStorable(OutboxError):
+    """A view under ``@idempotent_request`` returned what cannot be given again. It was rolled back."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__(
+            f"An idempotent view returned a {kind}, which streams and can be read only once. Return"
+            " an HttpResponse, or leave @idempotent_request away."
+        )

@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol
 from django_outbox.exceptions import MalformedMessage
 from django_outbox.messages import JSON_CONTENT_TYPE, HeaderValue, Message
 from django_outbox.wire.cloudevents import (
+    PREFIXES,
     STRUCTURED_CONTENT_TYPE,
     attributes_of,
     header_value,
@@ -43,7 +44,7 @@ _BROKER_PREFIXES: Final = (
     "x-stream-",
     "x-opt-",
 )
-_OWN_PREFIXES: Final = ("ce-", "ce_", "cloudevents_", "cloudevents:")
+_OWN_PREFIXES: Final = tuple(prefix.lower() for prefix in PREFIXES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,8 @@ def to_amqp(message: Message) -> AmqpProperties:
         f"ce-{name}": value for name, value in attributes_of(message).items()
     }
     if message.headers:
-        headers = {**message.headers, **headers}
+        own = {n: value for n, value in message.headers.items() if not n.startswith("ce-")}
+        headers = own | headers
     return AmqpProperties(
         headers=headers,
         message_id=str(message.id),
@@ -128,7 +130,7 @@ def header_problem(name: str, value: object) -> str | None:
 
     The reason holds the name's length or the value's type, never the value.
     """
-    return _name_problem(name) or _value_problem(value)
+    return _name_problem(name) or value_problem(value)
 
 
 def headers_problem(headers: Mapping[str, object]) -> str | None:
@@ -146,9 +148,12 @@ def headers_problem(headers: Mapping[str, object]) -> str | None:
 
 def is_reserved(name: str) -> bool:
     """Whether the header belongs to this wire format or to the broker."""
-    return (name in _BROKER_NAMES or name.lower().startswith(_OWN_PREFIXES)) or name.startswith(
-        _BROKER_PREFIXES
-    )
+    return name.lower().startswith(_OWN_PREFIXES) or is_brokers(name)
+
+
+def is_brokers(name: str) -> bool:
+    """Whether the broker writes the header or routes by it: left out when a message is sent on."""
+    return name in _BROKER_NAMES or name.startswith(_BROKER_PREFIXES)
 
 
 def _name_problem(name: object) -> str | None:
@@ -167,7 +172,8 @@ def _name_problem(name: object) -> str | None:
     return None
 
 
-def _value_problem(value: object) -> str | None:
+def value_problem(value: object) -> str | None:
+    """Why AMQP cannot carry this value of a header; ``None`` where it can."""
     if value is None or isinstance(value, bool):
         return None
     if isinstance(value, int):

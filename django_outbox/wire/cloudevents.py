@@ -17,6 +17,7 @@ import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any, Final
 from urllib.parse import quote
 from uuid import UUID
@@ -30,6 +31,22 @@ STRUCTURED_CONTENT_TYPE: Final = "application/cloudevents+json"
 PREFIXES: Final = ("ce-", "ce_", "cloudEvents_", "cloudEvents:")
 #: Travel as headers of their own name, where OpenTelemetry looks for them.
 TRACE_HEADERS: Final = ("traceparent", "tracestate")
+#: Every attribute that ``attributes_of`` writes.
+ATTRIBUTES: Final = (
+    "specversion",
+    "id",
+    "source",
+    "type",
+    "schemaversion",
+    "dataschema",
+    "time",
+    "subject",
+    "partitionkey",
+    "aggregatetype",
+    "sequence",
+    "correlationid",
+    "causationid",
+)
 
 #: What the tables can hold; a longer value could never be recorded as processed.
 _LONGEST: Final = {
@@ -78,6 +95,7 @@ def sequence_text(sequence: int) -> str:
     return f"{sequence:019d}" if sequence >= 0 else f"-{-sequence:019d}"
 
 
+@lru_cache(maxsize=1024)
 def dataschema(topic: str, version: int) -> str:
     """A URI that names the payload's schema; it changes whenever the version does."""
     return f"urn:django-outbox:schema:{quote(topic, safe='.-_~')}:{version}"
