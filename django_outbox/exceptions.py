@@ -122,6 +122,27 @@ class MalformedMessage(OutboxError):
         self.part = part
 
 
+class UnknownSchemaVersion(MalformedMessage):
+    """A received message in a version that nothing here can read: it was not handled."""
+
+    def __init__(self, topic: str, version: int, newest: int) -> None:
+        super().__init__(
+            f"schema version {version} of {topic!r}",
+            f"is not known here, where version {newest} is the newest, and no upcaster leads on"
+            " from it",
+        )
+
+
+class InvalidReceivedPayload(MalformedMessage):
+    """A received payload that breaks its schema, or whose sealed members do not open.
+
+    It was not handled. The text names paths, keywords and keys, never a value.
+    """
+
+    def __init__(self, topic: str, version: int, reason: str) -> None:
+        super().__init__(f"payload of {topic!r} version {version}:", reason)
+
+
 class UnknownConsumer(OutboxError):
     """Nobody declared a consumer of this name. Nothing was handled."""
 

@@ -18,7 +18,11 @@ from uuid import UUID
 from django.core.serializers.json import DjangoJSONEncoder
 
 from django_outbox.conf import outbox_settings
-from django_outbox.event_types.registry import find_event_type
+from django_outbox.encryption.conf import keyring
+from django_outbox.event_types.adapters import plain_payload
+from django_outbox.event_types.marks import Mark
+from django_outbox.event_types.registry import EventType, find_event_type
+from django_outbox.event_types.sealing import seal_members
 from django_outbox.exceptions import InvalidPayload, UnknownTopic
 
 #: How deep objects and lists may lie in each other. MariaDB's JSON ends at 31; one level is left for
@@ -39,13 +43,17 @@ class Encoded(NamedTuple):
     """What the text says, as Python objects: the payload as given, unless members were sealed."""
 
 
-def encode(topic: str, schema_version: int, payload: Any, message_id: UUID) -> Encoded:
+def encode(topic: str, schema_version: int, payload: Any, message_id: UUID, alias: str) -> Encoded:
     """The payload of this event as it will be stored: the one place where event types take part.
 
-    Raises ``UnknownTopic`` where ``REQUIRE_EVENT_TYPES`` is on and nobody registered the topic, and
-    ``InvalidPayload`` for what is not JSON.
+    Raises ``UnknownTopic`` where ``REQUIRE_EVENT_TYPES`` is on and nobody registered the topic,
+    ``InvalidPayload`` for what is not JSON or breaks its schema, and what the keyring raises where
+    personal members cannot be sealed: then nothing is written.
     """
-    if find_event_type(topic, schema_version) is None and outbox_settings().require_event_types:
+    registered = find_event_type(topic, schema_version)
+    if registered is not None:
+        return _encode_registered(registered, plain_payload(payload), message_id, alias)
+    if outbox_settings().require_event_types:
         raise UnknownTopic(
             topic,
             "topic",
@@ -54,6 +62,35 @@ def encode(topic: str, schema_version: int, payload: Any, message_id: UUID) -> E
         )
     text = json_text(topic, payload)
     return Encoded(text, byte_length(text), payload)
+
+
+def _encode_registered(
+    registered: EventType, payload: Any, message_id: UUID, alias: str
+) -> Encoded:
+    text = json_text(registered.topic, payload)
+    # The tree that JSON says, not the caller's: dates are strings in it, and sealing may change it.
+    tree = json.loads(text)
+    forbidden = [member.pointer for member in registered.marks.members(tree, Mark.FORBIDDEN)]
+    problems = [f"{pointer} must not be sent at all" for pointer in forbidden]
+    problems += map(str, registered.clear.violations(tree))
+    if problems:
+        raise InvalidPayload(registered.topic, "payload", "; ".join(problems) + ".")
+    if not registered.has_personal:
+        return Encoded(text, byte_length(text), payload)
+    _seal(registered, tree, message_id, alias)
+    text = json_text(registered.topic, tree)
+    return Encoded(text, byte_length(text), tree)
+
+
+def _seal(registered: EventType, tree: Any, message_id: UUID, alias: str) -> None:
+    # Imported at use: only projects with personal members need the encryption app and its table.
+    from django_outbox.encryption.fingerprints import verify_for_writing
+
+    ring = keyring()
+    verify_for_writing(ring, alias)
+    seal_members(
+        tree, marks=registered.marks, keyring=ring, topic=registered.topic, message_id=message_id
+    )
 
 
 def json_text(topic: str, payload: Any) -> str:

@@ -169,7 +169,7 @@ def _write(events: Sequence[Event], on_conflict: OnConflict) -> list[OutboxMessa
     alias = outbox_alias()
     _require_transaction(alias, events[0].topic)
     settings = outbox_settings()
-    drafts = [_draft(event, settings) for event in events]
+    drafts = [_draft(event, settings, alias) for event in events]
     if on_conflict == "raise":
         _refuse_repetition(drafts)
     with _all_or_nothing(alias, events, on_conflict):
@@ -195,7 +195,7 @@ class _Draft:
     headers: dict[str, HeaderValue]
 
 
-def _draft(event: Event, settings: OutboxSettings) -> _Draft:
+def _draft(event: Event, settings: OutboxSettings, alias: str) -> _Draft:
     """The event as a row, or the refusal of the first field that is wrong."""
     topic = topic_of(event.topic)
     if settings.routes.route_for(topic) is None:
@@ -210,7 +210,7 @@ def _draft(event: Event, settings: OutboxSettings) -> _Draft:
     available_at, delay = due_of(topic, event.available_at, event.delay)
     headers, headers_text = headers_of(topic, event.headers)
     handling = current_context()
-    payload = encode(topic, schema_version, event.payload, message_id)
+    payload = encode(topic, schema_version, event.payload, message_id, alias)
     size = payload.size + byte_length(headers_text)
     if size > settings.max_message_bytes:
         raise MessageTooLarge(topic, size, settings.max_message_bytes)

@@ -20,6 +20,7 @@ from django_outbox.consumers.registry import Consumer
 from django_outbox.consumers.verdicts import Failed, Failure, Processed
 from django_outbox.context import context
 from django_outbox.databases import database_for
+from django_outbox.event_types.reading import read_message
 from django_outbox.messages import Message
 
 Happened: TypeAlias = Processed | Failed
@@ -41,7 +42,7 @@ def process_batch(
     readable: list[_Received] = []
     for position, message in enumerate(messages):
         try:
-            readable.append(_Received(position, message))
+            readable.append(_Received(position, message, declared))
         except Exception as error:
             happened[position] = failed = failure_of(error, alias)
             on_failure(message, error, failed)
@@ -57,9 +58,9 @@ class _Received:
 
     __slots__ = ("message", "position", "row")
 
-    def __init__(self, position: int, message: Message) -> None:
+    def __init__(self, position: int, message: Message, declared: Consumer) -> None:
         self.position = position
-        self.message = message
+        self.message = read_message(message, open_sealed=declared.open)
         self.row = inbox_row(message)
 
 

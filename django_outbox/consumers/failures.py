@@ -7,7 +7,13 @@ import traceback
 from django.db import DatabaseError, InterfaceError, OperationalError, connections
 
 from django_outbox.consumers.verdicts import Failed, Failure
-from django_outbox.exceptions import MalformedMessage, PostponeMessage, RejectMessage
+from django_outbox.exceptions import (
+    InvalidReceivedPayload,
+    MalformedMessage,
+    PostponeMessage,
+    RejectMessage,
+    UnknownSchemaVersion,
+)
 
 
 def failure_of(error: Exception, alias: str) -> Failed:
@@ -18,6 +24,10 @@ def failure_of(error: Exception, alias: str) -> Failed:
     its own connection is charged, and so comes to an end.
     """
     match error:
+        case UnknownSchemaVersion():
+            return Failed(Failure.UNKNOWN_VERSION, str(error))
+        case InvalidReceivedPayload():
+            return Failed(Failure.INVALID, str(error))
         case MalformedMessage():
             return Failed(Failure.MALFORMED, str(error))
         case RejectMessage():

@@ -18,6 +18,7 @@ from django_outbox.consumers.registry import Consumer, Handler, Mode, consumer_n
 from django_outbox.consumers.verdicts import Processed
 from django_outbox.context import HandlingContext, context
 from django_outbox.databases import database_for
+from django_outbox.event_types.reading import read_message
 from django_outbox.exceptions import MalformedMessage
 from django_outbox.messages import Message
 from django_outbox.models import ProcessedMessage
@@ -57,7 +58,11 @@ def process_once(
 
 
 def handle(declared: Consumer, message: Message) -> None:
-    """Call the handler under the message's context, so that what it enqueues names its cause."""
+    """Call the handler under the message's context, so that what it enqueues names its cause.
+
+    The payload is held against its event type and opened first; raises what ``read_message`` raises.
+    """
+    message = read_message(message, open_sealed=declared.open)
     with handling(declared.name, message):
         declared.handler([message] if declared.batch else message)
 

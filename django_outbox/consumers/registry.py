@@ -54,6 +54,8 @@ class Consumer:
     """The handler takes a list of up to this many messages; None: one message."""
     database: str | None = None
     """The alias that the inbox row and the effect are written to; None: what the routers say."""
+    open: bool = True
+    """Open the payload's sealed members for the handler; False: it gets them as they travelled."""
 
     def __post_init__(self) -> None:
         for problem in _problems(self):
@@ -75,6 +77,7 @@ def consumer(
     max_attempts: int | None = None,
     batch: int | None = None,
     database: str | None = None,
+    open: bool = True,  # noqa: A002 - what it does to the sealed members
 ) -> Callable[[F], F]:
     """Make the function the consumer ``name`` of the topics that the patterns cover.
 
@@ -98,6 +101,7 @@ def consumer(
                 max_attempts=max_attempts,
                 batch=batch,
                 database=database,
+                open=open,
             )
         )
         return handler
