@@ -90,6 +90,12 @@ class Broker:
             self.channel.queue_bind(name, exchange, pattern)
         return name
 
+    def remove(self, exchange: str, *queues: str) -> None:
+        """Delete what was declared, where the virtual host outlives the test."""
+        for queue in queues:
+            self.channel.queue_delete(queue)
+        self.channel.exchange_delete(exchange)
+
     def count(self, queue: str) -> int:
         """How many messages are ready in the queue."""
         ready: int = self.channel.queue_declare(queue, passive=True).method.message_count
