@@ -75,6 +75,18 @@ def imported_by(path: Path) -> set[str]:
     return names
 
 
+def imported_from_here(path: Path) -> set[str]:
+    """The modules of this package that a module imports, without the root."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.update(f"{node.module}.{alias.name}" for alias in node.names)
+    root = "django_outbox."
+    return {name.removeprefix(root) for name in found if name.startswith(root)}
+
+
 def belongs_to(module: str, owners: set[str]) -> bool:
     return any(module == owner or module.startswith(f"{owner}.") for owner in owners)
 
@@ -85,6 +97,17 @@ def test_a_brokers_library_is_imported_only_where_it_belongs(library: str) -> No
         name
         for name, path in modules().items()
         if library in imported_by(path) and not belongs_to(name, OWNERS[library])
+    }
+    assert strangers == set()
+
+
+def test_encryption_can_be_used_alone() -> None:
+    strangers = {
+        f"{name} imports {imported}"
+        for name, path in modules().items()
+        if belongs_to(name, {"encryption"})
+        for imported in imported_from_here(path)
+        if not belongs_to(imported, {"encryption"})
     }
     assert strangers == set()
 
