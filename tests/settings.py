@@ -99,3 +99,11 @@ TEMPLATES = [
 OUTBOX: dict[str, Any] = {
     "PUBLISHERS": {"default": {"BACKEND": "django_outbox.publishers.locmem.LocMemPublisher"}},
 }
+
+# Keys of the tests alone: they have never sealed anything of value, and never may.
+OUTBOX_ENCRYPTION: dict[str, Any] = {
+    "KEYRINGS": {
+        "default": "2026a:primary:ViH1cIZhaByRskHXdEwbcC/ihLuaMwu7j3wdF3W6uYs=",
+        "index": "i1:primary:hxNjGcXajVDc/A5wP1bluaoJpkdkfMCqMZK6Lp0Ep1U=",
+    },
+}

@@ -1,0 +1,185 @@
+"""Checks of models: what an encrypted column cannot do is said before the migration."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+from django.apps import apps
+from django.core.checks import CheckMessage, Error
+from django.core.exceptions import FieldDoesNotExist
+from django.db.models import NOT_PROVIDED, Model
+
+from django_outbox.encryption import conf, normalisers
+from django_outbox.encryption.blind_index import BlindIndexField
+from django_outbox.encryption.fields import EncryptedField
+from django_outbox.encryption.registry import blind_indexes, encrypted_fields
+
+#: Options of a field that would compare or compute stored values.
+_OPTIONS = ("unique", "db_index", "primary_key", "db_collation")
+_UNIQUE_FOR = ("unique_for_date", "unique_for_month", "unique_for_year")
+
+
+def check_models(app_configs: Any = None, **kwargs: Any) -> list[CheckMessage]:
+    """Encrypted fields and blind indexes, model by model."""
+    models = [
+        model
+        for model in apps.get_models()
+        if app_configs is None or apps.get_app_config(model._meta.app_label) in app_configs
+    ]
+    found: list[CheckMessage] = []
+    for field in encrypted_fields(models):
+        found += _check_options(field)
+        found += _check_meta(field)
+    for index in blind_indexes(models):
+        found += _check_index(index)
+    found += _check_contexts()
+    return found
+
+
+def _check_options(field: EncryptedField) -> Iterator[CheckMessage]:
+    for option in _OPTIONS:
+        # ``unique`` is true of a primary key too: one message is enough.
+        if getattr(field, f"_{option}" if option == "unique" else option, None):
+            yield compares_tokens(field, f"{option}=…")
+    for option in _UNIQUE_FOR:
+        if getattr(field, option, None):
+            yield compares_tokens(field, f"{option}=…")
+    if field.db_default is not NOT_PROVIDED:
+        yield default_in_clear(field)
+
+
+def _check_meta(field: EncryptedField) -> Iterator[CheckMessage]:
+    meta = field.model._meta
+    if any(_is_named(field, item) for item in meta.ordering or ()):
+        yield compares_tokens(field, "Meta.ordering")
+    latest = meta.get_latest_by or ()
+    if any(_is_named(field, item) for item in ([latest] if isinstance(latest, str) else latest)):
+        yield compares_tokens(field, "Meta.get_latest_by")
+    if any(field.name in names for names in meta.unique_together):
+        yield compares_tokens(field, "Meta.unique_together")
+    for index in meta.indexes:
+        if any(_is_named(field, item) for item in [*index.fields, *index.expressions]):
+            yield compares_tokens(field, f"index {index.name!r}")
+    for constraint in meta.constraints:
+        named = [*getattr(constraint, "fields", ()), *getattr(constraint, "expressions", ())]
+        if any(_is_named(field, item) for item in named):
+            yield compares_tokens(field, f"constraint {constraint.name!r}")
+
+
+def _check_index(index: BlindIndexField) -> Iterator[CheckMessage]:
+    meta = index.model._meta
+    try:
+        source: Any = meta.get_field(index.source_name)
+    except FieldDoesNotExist:
+        source = None
+    if not isinstance(source, EncryptedField) or source.model is not index.model:
+        yield index_without_source(index)
+        return
+    if not source.can_be_indexed:
+        yield index_of_no_use(index, source)
+    twins = [f for f in blind_indexes([index.model]) if f.source_name == index.source_name]
+    if twins[0] is not index:
+        yield second_index(index, twins[0])
+    for name in normalisers.unknown(index.normalisers):
+        yield unknown_normaliser(index, name)
+
+
+def _check_contexts() -> Iterator[CheckMessage]:
+    by_context: dict[str, list[EncryptedField]] = defaultdict(list)
+    for field in encrypted_fields(apps.get_models()):
+        by_context[field.seal_context].append(field)
+    for context, fields in by_context.items():
+        if len(fields) > 1:
+            yield same_context(context, fields)
+    if conf.settings_problems():
+        return  # Reported by the check of the settings.
+    for context in sorted(conf.encryption_settings().allow_plaintext - by_context.keys()):
+        yield unknown_context(context)
+
+
+def _is_named(field: EncryptedField, item: Any) -> bool:
+    """Whether an entry of ``ordering``, ``fields`` or ``expressions`` speaks of the field."""
+    if isinstance(item, str):
+        return item.lstrip("-+") == field.name
+    names = [getattr(node, "name", None) for node in item.flatten()]
+    return field.name in names
+
+
+def _label(field: Any) -> str:
+    model: type[Model] = field.model
+    return f"{model._meta.label}.{field.name}"
+
+
+def compares_tokens(field: EncryptedField, where: str) -> Error:
+    return Error(
+        f"{_label(field)} is encrypted: {where} would compare tokens, and no two are equal.",
+        hint="Use a BlindIndexField for uniqueness and look-ups, another field for order.",
+        obj=field,
+        id="django_outbox_encryption.E020",
+    )
+
+
+def default_in_clear(field: EncryptedField) -> Error:
+    return Error(
+        f"{_label(field)}: db_default would be written by the database in clear.",
+        hint="Use default=…, which Python seals.",
+        obj=field,
+        id="django_outbox_encryption.E021",
+    )
+
+
+def same_context(context: str, fields: list[EncryptedField]) -> Error:
+    return Error(
+        f"{', '.join(map(_label, fields))} have the same context {context!r}: a value of one would"
+        " open in the other.",
+        hint="Give one of them a context of its own: context=…",
+        obj=fields[-1],
+        id="django_outbox_encryption.E022",
+    )
+
+
+def index_without_source(index: BlindIndexField) -> Error:
+    return Error(
+        f"{_label(index)}: {index.source_name!r} is no encrypted field of the same model.",
+        hint="A BlindIndexField stands beside the field it indexes.",
+        obj=index,
+        id="django_outbox_encryption.E023",
+    )
+
+
+def index_of_no_use(index: BlindIndexField, source: EncryptedField) -> Error:
+    return Error(
+        f"{_label(index)}: values of {type(source).__name__} cannot have a blind index.",
+        hint="Two values can be told apart by counting; JSON and bytes have no one spelling.",
+        obj=index,
+        id="django_outbox_encryption.E024",
+    )
+
+
+def second_index(index: BlindIndexField, first: BlindIndexField) -> Error:
+    return Error(
+        f"{_label(index)}: {first.name!r} indexes {index.source_name!r} already, and a stored value"
+        " holds one tag.",
+        hint="Keep one of them.",
+        obj=index,
+        id="django_outbox_encryption.E025",
+    )
+
+
+def unknown_normaliser(index: BlindIndexField, name: str) -> Error:
+    return Error(
+        f"{_label(index)}: {name.removesuffix('@1')!r} is no normaliser.",
+        hint=f"There are: {', '.join(normalisers.NAMES)}.",
+        obj=index,
+        id="django_outbox_encryption.E026",
+    )
+
+
+def unknown_context(context: str) -> Error:
+    return Error(
+        f'OUTBOX_ENCRYPTION["ALLOW_PLAINTEXT"]: {context!r} is no encrypted field.',
+        hint="Name fields by their context, mostly app.model.field.",
+        id="django_outbox_encryption.E027",
+    )
