@@ -128,7 +128,7 @@ class _Batch:
         # Several messages have no common cause; the handler names it by handling().
         around = handling(name, messages[0]) if len(messages) == 1 else context(consumer=name)
         with around:
-            self.declared.handler(messages)
+            self.declared.call(messages)
 
     def _after(self, error: Exception, received: Sequence[_Received]) -> None:
         failed = failure_of(error, self.alias)

@@ -40,7 +40,7 @@ def deliver_batch(consumer: Consumer, messages: Sequence[Message]) -> list[Verdi
     """``deliver`` for a consumer that takes lists: one verdict a message, in their order."""
 
     def tell(message: Message, error: Exception, failed: Failed) -> None:
-        _tell_failure(consumer, message, error, failed)
+        tell_failure(consumer, message, error, failed)
 
     happened = process_batch(consumer, messages, tell)
     return [
@@ -57,7 +57,7 @@ def attempt(consumer: Consumer, message: Message) -> Processed | Failed:
         return process_once(consumer, message)
     except Exception as error:
         failed = failure_of(error, inbox_alias(consumer))
-        _tell_failure(consumer, message, error, failed)
+        tell_failure(consumer, message, error, failed)
         return failed
 
 
@@ -86,7 +86,8 @@ def _decide(consumer: Consumer, message: Message, happened: Processed | Failed) 
     return decided
 
 
-def _tell_failure(consumer: Consumer, message: Message, error: Exception, failed: Failed) -> None:
+def tell_failure(consumer: Consumer, message: Message, error: Exception, failed: Failed) -> None:
+    """Log what a handler raised, without its text, and send ``signals.consumer_failed``."""
     logger.warning(
         "%s: %s (%s), attempt %d: %s\n%s",
         consumer.name,

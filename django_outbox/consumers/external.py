@@ -8,8 +8,8 @@ delivery as a call whose outcome is unknown: it is looked up, never simply made 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import Enum, auto
@@ -17,13 +17,14 @@ from typing import Any, TypeAlias
 from uuid import UUID, uuid4, uuid5
 
 from django.core.serializers.json import DjangoJSONEncoder
-from django.db import DatabaseError, router, transaction
+from django.db import DatabaseError, router
 from django.db.models import BooleanField, ExpressionWrapper, F, Q, QuerySet
 from django.db.models.functions import Now
 
 from django_outbox.consumers.failures import class_name
+from django_outbox.consumers.reservations import own_transaction
 from django_outbox.context import current_context
-from django_outbox.exceptions import CallInProgress, CallRefused, InTransaction, OutcomeUnknown
+from django_outbox.exceptions import CallInProgress, CallRefused, OutcomeUnknown
 from django_outbox.messages import Message
 from django_outbox.models import CallState, ExternalCall
 
@@ -32,6 +33,9 @@ IDEMPOTENCY_KEY = "Idempotency-Key"
 
 #: How long a duplicate waits before it asks again for a call that is under way.
 _ASK_AGAIN = timedelta(seconds=30)
+_REMEDY = (
+    "Declare the consumer with mode='seen', and call once_outside outside of transaction.atomic()."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +155,7 @@ class _Reservation:
 
     def _reserve(self, *, can_look_up: bool) -> tuple[_Step, Any]:
         """Commit the reservation, or find out why there is none to be had."""
-        with self._own_transaction():
+        with own_transaction(self.alias, _REMEDY):
             self._insert()
             row = self._locked()
             step = _next_step(row.state, is_ours=row.lease_token == self.token, is_live=row.is_live)
@@ -167,15 +171,6 @@ class _Reservation:
             elif step is _Step.CALL and row.lease_token != self.token:
                 self._take(attempts=F("attempts") + 1)
         return step, row.outcome
-
-    @contextmanager
-    def _own_transaction(self) -> Iterator[None]:
-        with ExitStack() as stack:
-            try:
-                stack.enter_context(transaction.atomic(using=self.alias, durable=True))
-            except RuntimeError:  # it would not be durable; TestCase's own transaction passes
-                raise InTransaction(self.alias) from None
-            yield
 
     def _rows(self) -> QuerySet[ExternalCall]:
         return ExternalCall.objects.using(self.alias).filter(**self.identity)

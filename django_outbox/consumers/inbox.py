@@ -64,7 +64,7 @@ def handle(declared: Consumer, message: Message) -> None:
     """
     message = read_message(message, open_sealed=declared.open)
     with handling(declared.name, message):
-        declared.handler([message] if declared.batch else message)
+        declared.call([message] if declared.batch else message)
 
 
 def handling(consumer: str, message: Message) -> AbstractContextManager[HandlingContext]:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
 from django_outbox.exceptions import ImproperlyConfiguredOutbox, UnknownConsumer
@@ -25,6 +26,10 @@ F = TypeVar("F", bound=Handler)
 #: The size of the column ``ProcessedMessage.consumer``.
 MAX_NAME = 100
 MAX_ATTEMPTS = 32_000
+_ASYNC = (
+    "the handler is async, and a transaction of Django cannot span an await. Write a plain"
+    " function; call async code in it through asgiref.sync.async_to_sync."
+)
 
 
 class Mode(StrEnum):
@@ -60,6 +65,13 @@ class Consumer:
     def __post_init__(self) -> None:
         for problem in _problems(self):
             raise ImproperlyConfiguredOutbox(f"@consumer(name={self.name!r}): {problem}")
+
+    def call(self, argument: object) -> None:
+        """Call the handler. Raises where it turns out to be async: nothing would have been done."""
+        returned = self.handler(argument)
+        if inspect.iscoroutine(returned):
+            returned.close()
+            raise ImproperlyConfiguredOutbox(f"@consumer(name={self.name!r}): {_ASYNC}")
 
     def takes(self, topic: str) -> bool:
         """Whether one of the patterns covers the topic."""
@@ -222,12 +234,10 @@ def _handler_problems(declared: Consumer) -> Iterator[str]:
     if not callable(handler):
         yield "the handler cannot be called."
         return
-    call = handler if inspect.isroutine(handler) else type(handler).__call__
+    is_function = inspect.isroutine(handler) or isinstance(handler, partial)
+    call = handler if is_function else type(handler).__call__
     if inspect.iscoroutinefunction(call) or inspect.isasyncgenfunction(call):
-        yield (
-            "the handler is async, and a transaction of Django cannot span an await. Write a"
-            " plain function; call async code in it through asgiref.sync.async_to_sync."
-        )
+        yield _ASYNC
     elif inspect.isgeneratorfunction(call):
         yield "the handler is a generator: calling it would do nothing. Write a plain function."
     try:

@@ -1,0 +1,22 @@
+"""A logging filter that says which message a log line belongs to."""
+
+from __future__ import annotations
+
+import logging
+
+from django_outbox.context import current_context
+
+
+class ContextFilter(logging.Filter):
+    """Gives every record ``correlation_id``, ``causation_id`` and ``consumer``; lets all of them pass.
+
+    Empty strings outside of any handling. What a record brings along in ``extra`` is left as it is.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Fill the three attributes in."""
+        context = current_context()
+        for name in ("correlation_id", "causation_id", "consumer"):
+            if not hasattr(record, name):
+                setattr(record, name, getattr(context, name))
+        return True
