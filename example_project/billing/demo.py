@@ -1,0 +1,136 @@
+"""The life of a message, step by step, as the tables tell it.
+
+Nothing printed here is made up: every line is read from the database after the fact, or is what the
+library returned. It can be run as often as you like; each run adds one invoice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
+from typing import Any
+
+from django.conf import settings
+from django.core.management import call_command
+from django.db import connection, transaction
+from django.db.migrations.recorder import MigrationRecorder
+
+from django_outbox import Message
+from django_outbox.consumers import Processed, process_once
+from django_outbox.consumers.registry import consumers_for
+from django_outbox.models import OutboxMessage, ProcessedMessage
+from django_outbox.publishers.base import Receipt
+from django_outbox.publishers.local import LocalPublisher
+from django_outbox.relay.loop import Relay
+from example_project.billing.models import Customer, Invoice
+from example_project.billing.services import draw_up_invoice, issue_invoice
+from example_project.ledger.models import Entry
+
+Say = Callable[[str, str], object]
+
+
+class ChangedOurMind(Exception):
+    """Raised by the demo to roll a transaction back."""
+
+
+class WatchedPublisher(LocalPublisher):
+    """The local publisher, telling what the tables say before and after it hands a message over."""
+
+    def __init__(self, alias: str, options: Mapping[str, Any], say: Say) -> None:
+        super().__init__(alias, options)
+        self.say = say
+        self.sent: list[Message] = []
+
+    def publish(self, messages: Sequence[Message]) -> list[Receipt]:
+        for message in messages:
+            row = OutboxMessage.objects.get(message_id=message.id)
+            lease = f"leased by {row.leased_by} until {row.lease_expires_at:%H:%M:%S} UTC"
+            self.say("claimed", f"{message.id}: {row.status}, attempts {row.attempts}, {lease}")
+        receipts = super().publish(messages)
+        for receipt in receipts:
+            for done in ProcessedMessage.objects.filter(message_id=receipt.message_id):
+                at = f"{done.processed_at:%H:%M:%S} UTC"
+                self.say("handled", f"{done.message_id}: by {done.consumer} at {at}")
+            told = f"{receipt.outcome.name.lower()} {receipt.reason}".rstrip()
+            self.say("receipt", f"{receipt.message_id}: {told}")
+        self.sent += messages
+        return receipts
+
+
+def migrate(say: Say) -> None:
+    """Bring the database up to date."""
+    recorder = MigrationRecorder(connection)
+    before = len(recorder.applied_migrations())
+    call_command("migrate", verbosity=0)
+    now = len(recorder.applied_migrations())
+    say("database", f"{settings.DATABASES['default']['NAME']} ({connection.display_name})")
+    say("migrated", f"{now - before} migrations applied, {now} in all")
+
+
+def commit(say: Say) -> OutboxMessage:
+    """Issue an invoice: the change and the event about it in one transaction."""
+    invoice = issue_invoice(_draft().pk)
+    invoice.refresh_from_db()
+    message = OutboxMessage.objects.get(
+        aggregate_type=invoice._meta.label_lower,
+        aggregate_id=str(invoice.pk),
+        sequence=invoice.version,
+    )
+    say("committed", f"invoice {invoice}: {invoice.state}, {invoice.total} {invoice.currency}")
+    whose = f"{message.aggregate_type} {message.aggregate_id}, sequence {message.sequence}"
+    say("enqueued", f"{message.message_id}: {message.topic} of {whose}")
+    say("", f"{message.message_id}: {message.status}, attempts {message.attempts}")
+    return message
+
+
+def roll_back(say: Say) -> None:
+    """Issue another one, and change our mind before the transaction ends."""
+    draft = _draft()
+    say("before", _counts())
+    try:
+        with transaction.atomic():
+            issue_invoice(draft.pk)
+            say("inside", _counts())
+            raise ChangedOurMind
+    except ChangedOurMind:
+        say("rolled back", _counts())
+
+
+def relay(say: Say) -> list[Message]:
+    """Run the relay until nothing is due; returns what it sent."""
+    publisher = WatchedPublisher("default", {}, say)
+    Relay(publisher_for=lambda alias: publisher).drain()
+    for message in publisher.sent:
+        row = OutboxMessage.objects.get(message_id=message.id)
+        at = f" at {row.published_at:%H:%M:%S} UTC" if row.published_at else ""
+        say(row.status, f"{message.id}: {row.status}{at}, attempts {row.attempts}")
+    return publisher.sent
+
+
+def duplicate(say: Say, message: Message) -> None:
+    """Let the message arrive once more, as after a crash between publishing and settling."""
+    say("before", _booked(message))
+    for consumer in consumers_for(message.topic):
+        answer = process_once(consumer, message)
+        what = "duplicate dropped" if answer is Processed.DUPLICATE else answer.name.lower()
+        say(what, f"{message.id}: {consumer.name} answered {answer.name}")
+    say("after", _booked(message))
+
+
+def _draft() -> Invoice:
+    customer, _ = Customer.objects.get_or_create(
+        name="Ada Example", defaults={"email": "ada@example.com", "tax_id": "DE000000000"}
+    )
+    lines = [("Consulting, hours", 8, Decimal("95.00")), ("Travel", 1, Decimal("42.50"))]
+    return draw_up_invoice(customer, lines)
+
+
+def _counts() -> str:
+    issued = Invoice.objects.exclude(state=Invoice.State.DRAFT).count()
+    return f"{issued} invoices issued, {OutboxMessage.objects.count()} messages in the outbox"
+
+
+def _booked(message: Message) -> str:
+    entries = Entry.objects.filter(reference=message.payload["number"])
+    noted = ProcessedMessage.objects.filter(message_id=message.id).count()
+    return f"{entries.count()} entries in the ledger, {noted} in the inbox"
