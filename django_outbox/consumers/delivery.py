@@ -16,6 +16,7 @@ from django_outbox.consumers.verdicts import (
     Ack,
     DeadLetter,
     Failed,
+    Failure,
     Processed,
     RetryLater,
     Verdict,
@@ -88,14 +89,15 @@ def _decide(consumer: Consumer, message: Message, happened: Processed | Failed) 
 
 def tell_failure(consumer: Consumer, message: Message, error: Exception, failed: Failed) -> None:
     """Log what a handler raised, without its text, and send ``signals.consumer_failed``."""
+    is_unexpected = failed.failure is Failure.RAISED
     logger.warning(
-        "%s: %s (%s), attempt %d: %s\n%s",
+        "%s: %s (%s), attempt %d: %s%s",
         consumer.name,
         message.id,
         message.topic,
         message.attempt,
         failed.reason,
-        where_raised(error),
+        f"\n{where_raised(error)}" if is_unexpected else "",
         extra=_extra(consumer, message),
     )
     consumer_failed.send_robust(

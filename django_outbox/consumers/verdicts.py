@@ -6,6 +6,7 @@ Reasons are short and fit a header: a class name or a sentence of ours, never a 
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum, auto
@@ -122,6 +123,20 @@ def verdict(
             return DeadLetter(reason)
         case _ as never:
             assert_never(never)
+
+
+def verdict_of_all(verdicts: Sequence[Verdict]) -> Verdict:
+    """The verdict on one delivery that several consumers took.
+
+    It comes again until none of them wants it again: those that were done see a duplicate then. It
+    is set aside at the end where one of them gave it up.
+    """
+    again = [each for each in verdicts if isinstance(each, RetryLater)]
+    if again:
+        charged = [each for each in again if each.charged]
+        return max(charged or again, key=lambda each: each.delay)
+    given_up = [each for each in verdicts if isinstance(each, DeadLetter)]
+    return given_up[0] if given_up else Ack(Processed.HANDLED)
 
 
 def retry_delay(attempts: int, policy: RetryPolicy, rng: random.Random = _random) -> timedelta:
