@@ -44,7 +44,9 @@ _BROKER_PREFIXES: Final = (
     "x-stream-",
     "x-opt-",
 )
-_OWN_PREFIXES: Final = tuple(prefix.lower() for prefix in PREFIXES)
+#: What our consumers note on a message that they put aside.
+ASIDE_PREFIX: Final = "x-outbox-"
+_OWN_PREFIXES: Final = (*(prefix.lower() for prefix in PREFIXES), ASIDE_PREFIX)
 
 
 @dataclass(frozen=True, slots=True)
