@@ -30,6 +30,7 @@ from django_outbox.exceptions import InvalidPayload, UnknownTopic
 MAX_DEPTH = 30
 
 _CONTAINERS = (dict, list, tuple)
+_LEAVES = frozenset({str, int, float, bool, type(None)})
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,39}")
 
 
@@ -128,18 +129,20 @@ _dumps = _Encoder(ensure_ascii=False, allow_nan=False).encode
 
 def _structure_problem(payload: Any) -> str | None:
     """Keys that JSON would turn into other keys, and nesting that MariaDB cannot hold."""
-    level: list[Any] = [payload]
+    level: list[Any] = [payload] if isinstance(payload, _CONTAINERS) else []
     for _ in range(MAX_DEPTH):
         deeper: list[Any] = []
         for item in level:
             if isinstance(item, dict):
-                for key, value in item.items():
+                for key in item:
                     if not isinstance(key, str):
                         return _first_problem(payload)
-                    if isinstance(value, _CONTAINERS):
-                        deeper.append(value)
-            elif isinstance(item, _CONTAINERS):
-                deeper += [value for value in item if isinstance(value, _CONTAINERS)]
+                item = item.values()
+            deeper += [
+                value
+                for value in item
+                if type(value) not in _LEAVES and isinstance(value, _CONTAINERS)
+            ]
         if not deeper:
             return None
         level = deeper

@@ -7,23 +7,19 @@ second query, no work after commit.
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, Literal, overload
+from typing import Any, Literal, NamedTuple, overload
 from uuid import UUID
 
-from django.db import connections, transaction
-from django.db.backends.base.base import BaseDatabaseWrapper
-from django.utils.asyncio import async_unsafe
+from django.db import transaction
 
 from django_outbox.conf import OutboxSettings, outbox_settings
 from django_outbox.context import current_context
-from django_outbox.databases import database_for, outbox_alias
+from django_outbox.databases import database_for
 from django_outbox.databases.base import Inserted, NewMessage
-from django_outbox.exceptions import DuplicateMessageId, MessageTooLarge, NoRoute, NotInTransaction
+from django_outbox.exceptions import DuplicateMessageId, MessageTooLarge, NoRoute
 from django_outbox.messages import HeaderValue
 from django_outbox.models import OutboxMessage, Status
 from django_outbox.payloads import byte_length, encode
@@ -32,13 +28,14 @@ from django_outbox.refusals import (
     aggregate_of,
     due_of,
     headers_of,
-    identifier_of,
     message_id_of,
+    optional_id_of,
     schema_version_of,
     sequence_of,
     topic_of,
 )
 from django_outbox.signals import message_enqueued
+from django_outbox.transactions import open_transaction
 
 try:
     from uuid import uuid7  # type: ignore[attr-defined,unused-ignore]
@@ -145,8 +142,18 @@ def enqueue(
         delay=delay,
         schema_version=schema_version,
     )
-    written = _write([event], on_conflict)
-    return written[0] if written else None
+    _check(on_conflict)
+    alias = open_transaction(topic)
+    draft = _draft(event, outbox_settings(), alias)
+    row = draft.row
+    found = database_for(alias).insert_messages((row,)).get(row.message_id)
+    if found is None:
+        if on_conflict == "raise":
+            raise DuplicateMessageId(row.topic, row.message_id)
+        return None
+    message = _saved(alias, draft, found)
+    _announce([message])
+    return message
 
 
 def enqueue_many(
@@ -158,38 +165,62 @@ def enqueue_many(
     ``on_conflict="ignore"`` events whose message id is already in the outbox are left out of it.
     Raises what ``enqueue`` raises; then none of the events is written.
     """
-    return _write(list(events), on_conflict)
-
-
-def _write(events: Sequence[Event], on_conflict: OnConflict) -> list[OutboxMessage]:
-    if on_conflict not in ("raise", "ignore"):
-        raise ValueError(f"on_conflict must be 'raise' or 'ignore', not {on_conflict!r}.")
+    events = list(events)
     if not events:
         return []
-    alias = outbox_alias()
-    _require_transaction(alias, events[0].topic)
+    _check(on_conflict)
+    alias = open_transaction(events[0].topic)
     settings = outbox_settings()
     drafts = [_draft(event, settings, alias) for event in events]
-    if on_conflict == "raise":
+    # Only where an id was brought along can it be known already.
+    if on_conflict == "raise" and any(event.message_id is not None for event in events):
         _refuse_repetition(drafts)
-    with _all_or_nothing(alias, events, on_conflict):
-        inserted = database_for(alias).insert_messages([draft.row for draft in drafts])
-        if on_conflict == "raise" and len(inserted) < len(drafts):
-            taken = next(draft.row for draft in drafts if draft.row.message_id not in inserted)
-            raise DuplicateMessageId(taken.topic, taken.message_id)
+        with transaction.atomic(using=alias):
+            inserted = _insert(alias, drafts)
+            _refuse_known(drafts, inserted)
+    else:
+        inserted = _insert(alias, drafts)
     written = [
         _saved(alias, draft, found)
         for draft in drafts
         # pop: of an id that stands twice, the first event was written.
         if (found := inserted.pop(draft.row.message_id, None)) is not None
     ]
-    if written and message_enqueued.has_listeners(OutboxMessage):
-        message_enqueued.send_robust(sender=OutboxMessage, messages=written)
+    _announce(written)
     return written
 
 
-@dataclass(slots=True)
-class _Draft:
+def _check(on_conflict: OnConflict) -> None:
+    if on_conflict not in ("raise", "ignore"):
+        raise ValueError(f"on_conflict must be 'raise' or 'ignore', not {on_conflict!r}.")
+
+
+def _refuse_repetition(drafts: Sequence[_Draft]) -> None:
+    seen: set[UUID] = set()
+    for draft in drafts:
+        if draft.row.message_id in seen:
+            raise DuplicateMessageId(draft.row.topic, draft.row.message_id)
+        seen.add(draft.row.message_id)
+
+
+def _refuse_known(drafts: Sequence[_Draft], inserted: Mapping[UUID, Inserted]) -> None:
+    for draft in drafts:
+        if draft.row.message_id not in inserted:
+            raise DuplicateMessageId(draft.row.topic, draft.row.message_id)
+
+
+def _insert(alias: str, drafts: Sequence[_Draft]) -> dict[UUID, Inserted]:
+    return database_for(alias).insert_messages([draft.row for draft in drafts])
+
+
+def _announce(written: list[OutboxMessage]) -> None:
+    if written and message_enqueued.has_listeners(OutboxMessage):
+        message_enqueued.send_robust(sender=OutboxMessage, messages=written)
+
+
+class _Draft(NamedTuple):
+    """A row to be written, and what its instance shows instead of JSON text."""
+
     row: NewMessage
     payload: Any
     headers: dict[str, HeaderValue]
@@ -223,10 +254,10 @@ def _draft(event: Event, settings: OutboxSettings, alias: str) -> _Draft:
         sequence=sequence_of(topic, event.sequence),
         payload=payload.text,
         headers=headers_text,
-        correlation_id=identifier_of(
+        correlation_id=optional_id_of(
             topic, "correlation_id", event.correlation_id or handling.correlation_id
         ),
-        causation_id=identifier_of(
+        causation_id=optional_id_of(
             topic, "causation_id", event.causation_id or handling.causation_id
         ),
         size=size,
@@ -289,49 +320,3 @@ _COLUMNS = (
     "last_error",
     "created_at",
 )
-
-
-def _refuse_repetition(drafts: Sequence[_Draft]) -> None:
-    seen: set[UUID] = set()
-    for draft in drafts:
-        if draft.row.message_id in seen:
-            raise DuplicateMessageId(draft.row.topic, draft.row.message_id)
-        seen.add(draft.row.message_id)
-
-
-def _all_or_nothing(alias: str, events: Sequence[Event], on_conflict: OnConflict) -> Any:
-    """A savepoint where some of the events may turn out to be written already and others not."""
-    if on_conflict == "ignore" or len(events) == 1 or all(e.message_id is None for e in events):
-        return nullcontext()
-    return transaction.atomic(using=alias)
-
-
-def _require_transaction(alias: str, topic: str) -> None:
-    connection = connections[alias]
-    if connection.in_atomic_block:
-        return
-    _require_synchronous_caller()
-    # With autocommit off, every statement is in a transaction that the caller commits.
-    if connection.get_autocommit():
-        raise NotInTransaction(topic, alias, in_on_commit=_runs_commit_hooks(connection))
-
-
-@async_unsafe(
-    "enqueue writes in the transaction of the business change, which is synchronous: call the"
-    " function that opens transaction.atomic() through sync_to_async."
-)
-def _require_synchronous_caller() -> None:
-    """Said before "not in a transaction", which a coroutine can never be in."""
-
-
-def _runs_commit_hooks(connection: BaseDatabaseWrapper) -> bool:
-    """Whether the caller is an ``on_commit`` callback of this connection.
-
-    Read off the stack, on the way to an error: Django has a flag for it, but a callback that raised
-    leaves it set.
-    """
-    hooks = getattr(BaseDatabaseWrapper.run_and_clear_commit_hooks, "__code__", None)
-    return any(
-        frame.f_code is hooks and frame.f_locals.get("self") is connection
-        for frame, _ in traceback.walk_stack(None)
-    )

@@ -150,6 +150,11 @@ def identifier_of(topic: str, field: str, value: str | int | UUID) -> str:
     return text
 
 
+def optional_id_of(topic: str, field: str, value: str | UUID) -> str:
+    """An id as text, or the empty string where there is none."""
+    return "" if value == "" else identifier_of(topic, field, value)
+
+
 def sequence_of(topic: str, sequence: int | None) -> int | None:
     """0 or more, within 63 bits."""
     if sequence is None:
