@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -20,12 +21,17 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.utils import CursorWrapper
 
 from django_outbox.batches import Batch, Limits, Settlement, Verdict
+from django_outbox.databases.clock import as_model_value
 from django_outbox.databases.errors import is_retryable
 from django_outbox.databases.outcomes import Lease, Outcomes
 from django_outbox.databases.rows import claimed_rows
 
+logger = logging.getLogger(__name__)
+
 #: How often a transaction of ours is run before its deadlock or lock time-out is the caller's.
 TRANSACTION_ATTEMPTS = 5
+#: Seconds a claim waits for another relay's claim, which takes milliseconds.
+CLAIM_LOCK_TIMEOUT = 10
 #: Rows in one INSERT.
 ROWS_PER_STATEMENT = 1000
 
@@ -101,7 +107,7 @@ class Database(ABC):
         rows = self.retrying(lambda: self._take(limits, lease))
         if not rows:
             return None
-        return Batch(lease.token, claimed_rows(rows, self.connection), limits.lease, started)
+        return Batch(lease.token, claimed_rows(rows), limits.lease, started)
 
     def settle(
         self, token: UUID, verdicts: Mapping[int, Verdict], *, delete_published: bool = False
@@ -179,6 +185,14 @@ class Database(ABC):
                 sleep(random.uniform(0, 0.01 * 2**attempt))  # noqa: S311 - spreads load, hides nothing
         return work()
 
+    def warn_of_stuck_claim(self) -> None:
+        """Say that another relay holds up all claims of ordered messages."""
+        logger.warning(
+            "Another relay has been claiming for more than %d s; nothing was claimed.",
+            CLAIM_LOCK_TIMEOUT,
+            extra={"database": self.alias},
+        )
+
     @contextmanager
     def transaction(self) -> Iterator[CursorWrapper]:
         """A short transaction of its own, and a cursor in it."""
@@ -212,6 +226,28 @@ class Database(ABC):
         return self.connection.ops.quote_name(name)
 
 
+def inserted(found: Iterable[tuple[UUID | str, int, Any, Any]]) -> dict[UUID, Inserted]:
+    """What an INSERT returned (message id, row id, due, written) as the contract wants it."""
+    return {
+        message_id if isinstance(message_id, UUID) else UUID(message_id): Inserted(
+            row_id, as_model_value(due), as_model_value(written)
+        )
+        for message_id, row_id, due, written in found
+    }
+
+
+def processed_row(row: Mapping[str, Any]) -> tuple[UUID, str, str, str, int | None]:
+    """An inbox row as ``insert_new`` takes it, with what may be left out filled in."""
+    message_id = row["message_id"]
+    return (
+        message_id if isinstance(message_id, UUID) else UUID(str(message_id)),
+        row.get("topic", ""),
+        row.get("aggregate_type", ""),
+        row.get("aggregate_id", ""),
+        row.get("sequence"),
+    )
+
+
 def chunks(rows: Sequence[T]) -> Iterator[Sequence[T]]:
     """The rows in pieces of what one statement writes."""
     for start in range(0, len(rows), ROWS_PER_STATEMENT):
@@ -219,18 +255,27 @@ def chunks(rows: Sequence[T]) -> Iterator[Sequence[T]]:
 
 
 class WorkListener(ABC):
-    """Sleeps until rows are written. Owns a connection of its own; not shared between threads."""
+    """Sleeps until rows are written. Owns a connection of its own; not shared between threads.
+
+    A lost connection is logged, never raised: the listener polls like everybody else and connects
+    again at the next ``prepare``.
+    """
 
     @abstractmethod
     def prepare(self) -> bool:
         """Announce that this relay is about to sleep. False: it cannot be announced now, poll instead.
 
-        After True the caller looks for due rows once more, then calls ``wait`` or ``cancel``.
+        After True the caller looks for due rows once more, then calls ``wait`` or ``cancel``. After
+        False it may call ``wait`` as well, for no longer than it would poll: one relay at a time is
+        announced, and the others hear what wakes it.
         """
 
     @abstractmethod
     def wait(self, seconds: float, wake_fd: int | None = None) -> bool:
-        """Sleep until woken, until ``wake_fd`` is readable, or for that long. True: woken by new rows."""
+        """Sleep until woken, until ``wake_fd`` is readable, or for that long. True: woken by new rows.
+
+        The announcement ends with it. Nothing is read from ``wake_fd``.
+        """
 
     @abstractmethod
     def cancel(self) -> None:
@@ -238,4 +283,4 @@ class WorkListener(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of the connection."""
+        """Let go of the connection. The listener can be used again."""

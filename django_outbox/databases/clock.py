@@ -5,7 +5,7 @@ Named by migrations, so the path is fixed.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, tzinfo
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.conf import settings
@@ -13,6 +13,8 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models.functions import Now
 from django.db.models.sql.compiler import SQLCompiler
 from django.utils import timezone
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class DatabaseNow(Now):
@@ -37,20 +39,23 @@ def as_stored(value: datetime, connection: BaseDatabaseWrapper) -> datetime:
     return value.astimezone(UTC).replace(tzinfo=None)
 
 
-def as_aware(value: datetime | str, connection: BaseDatabaseWrapper) -> datetime:
-    """A time that came out of raw SQL, with its zone."""
-    if isinstance(value, str):  # SQLite stores text
+def as_aware(value: datetime | str | int) -> datetime:
+    """A time that came out of raw SQL, in UTC.
+
+    PostgreSQL is asked for microseconds since 1970, because its drivers read a timestamp in Python;
+    MySQL gives a naive time, SQLite a text.
+    """
+    if isinstance(value, int):
+        return EPOCH + timedelta(microseconds=value)
+    if isinstance(value, str):
         value = datetime.fromisoformat(value)
-    if value.tzinfo is not None:
-        return value
-    # PostgreSQL hands out wall clocks of the project's zone where USE_TZ is off; the others hold UTC.
-    zone: tzinfo = (
-        timezone.get_default_timezone() if connection.features.supports_timezones else UTC
-    )
-    return value.replace(tzinfo=zone)
+    return value.replace(tzinfo=UTC)
 
 
-def as_model_value(value: datetime | str, connection: BaseDatabaseWrapper) -> datetime:
+def as_model_value(value: datetime | str | int) -> datetime:
     """A time that came out of raw SQL, as Django would load it into a field."""
-    aware = as_aware(value, connection)
-    return aware if settings.USE_TZ else aware.replace(tzinfo=None)
+    aware = as_aware(value)
+    if settings.USE_TZ:
+        return aware
+    # With USE_TZ off PostgreSQL hands out the project's wall clock, the others what is stored.
+    return timezone.make_naive(aware) if isinstance(value, int) else aware.replace(tzinfo=None)

@@ -50,6 +50,11 @@ def is_disconnect(error: BaseException) -> bool:
     return isinstance(error, OperationalError) and _is_of_postgresql(error)
 
 
+def is_lock_timeout(error: BaseException) -> bool:
+    """Whether PostgreSQL gave up waiting for a lock, after ``lock_timeout``."""
+    return isinstance(error, DatabaseError) and _identity(error)[0] == "55P03"
+
+
 def is_duplicate_key(error: BaseException) -> bool:
     """Whether MySQL or MariaDB refused a row because a unique key has its value already."""
     return isinstance(error, DatabaseError) and _identity(error)[1] == 1062

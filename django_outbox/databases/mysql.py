@@ -6,7 +6,6 @@ them, before its transaction begins, so that its snapshot holds what the one bef
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from hashlib import blake2b
@@ -17,16 +16,31 @@ from django.db import IntegrityError
 from django.db.backends.utils import CursorWrapper
 
 from django_outbox.batches import Limits
-from django_outbox.databases.base import Database, Inserted, NewMessage, chunks
-from django_outbox.databases.clock import as_model_value, as_stored
+from django_outbox.databases.base import (
+    CLAIM_LOCK_TIMEOUT,
+    Database,
+    Inserted,
+    NewMessage,
+    chunks,
+    inserted,
+    processed_row,
+)
+from django_outbox.databases.clock import as_stored
 from django_outbox.databases.errors import is_duplicate_key
+from django_outbox.databases.free_rows import Dialect, Fragment, FreeRows, free_rows
 from django_outbox.databases.outcomes import Lease, Outcomes
 from django_outbox.databases.rows import CLAIMED_COLUMNS
-from django_outbox.databases.selections import EVERYTHING, NOTHING, Fragment, selected
-
-logger = logging.getLogger(__name__)
 
 NOW = "UTC_TIMESTAMP(6)"
+_BUSY_INDEX = "FORCE INDEX (django_outbox_busy)"
+MARIADB = Dialect(now=NOW, matches="topic REGEXP BINARY %s", once="AS", busy_index=_BUSY_INDEX)
+MYSQL = Dialect(
+    now=NOW,
+    matches="REGEXP_LIKE(topic, %s, 'c')",
+    once="AS",
+    hint="/*+ SUBQUERY(MATERIALIZATION) */",
+    busy_index=_BUSY_INDEX,
+)
 
 _NEW_COLUMNS = (
     "message_id",
@@ -43,9 +57,9 @@ _NEW_COLUMNS = (
 )
 
 _INSERT = """
-INSERT INTO {table} ({columns}, available_at, created_at, last_error) VALUES {rows}
+INSERT INTO {table} ({columns}, available_at, created_at) VALUES {rows}
 """
-_VALUES = f"({', '.join(['%s'] * len(_NEW_COLUMNS))}, {{due}}, {NOW}, '')"
+_VALUES = f"({', '.join(['%s'] * len(_NEW_COLUMNS))}, {{due}}, {NOW})"
 _RETURNING = " RETURNING message_id, id, available_at, created_at"
 _INSERTED = """
 SELECT message_id, id, available_at, created_at FROM {table} WHERE message_id IN {ids}
@@ -54,32 +68,14 @@ SELECT message_id, id, available_at, created_at FROM {table} WHERE message_id IN
 _EXISTING = "SELECT message_id FROM {table} WHERE message_id IN {ids} LOCK IN SHARE MODE"
 
 # Walks the index in its own order, without a lock: other relays are kept away by GET_LOCK, and what
-# producers insert meanwhile is simply not seen. The derived table is read once and gets a hash key.
+# producers insert meanwhile is simply not seen.
 _CANDIDATES = """
-SELECT message.id, message.size FROM {table} AS message FORCE INDEX (django_outbox_due) {busy}
-WHERE message.status = 'pending' AND message.available_at <= {now} AND {free}
-ORDER BY message.available_at, message.id
+{with_busy}
+SELECT id, size FROM {table} FORCE INDEX (django_outbox_due)
+WHERE status = 'pending' AND available_at <= {now} AND {free}
+ORDER BY available_at, id
 LIMIT %s
 """
-_BUSY = """
-LEFT JOIN (
-    SELECT aggregate_type, aggregate_id, MIN(id) AS head
-    FROM ({busy}) AS held
-    GROUP BY aggregate_type, aggregate_id
-) AS busy
-ON busy.aggregate_type = message.aggregate_type AND busy.aggregate_id = message.aggregate_id
-"""
-_BUSY_PENDING = """
-SELECT aggregate_type, aggregate_id, id FROM {table}
-WHERE status = 'pending' AND attempts > 0 AND aggregate_id <> '' AND NOT {unordered}
-"""
-_BUSY_DEAD = """
-UNION ALL
-SELECT aggregate_type, aggregate_id, id FROM {table}
-WHERE status = 'dead' AND aggregate_id <> '' AND {blocking}
-"""
-# A fresh row has no head in its aggregate, a busy one must be it.
-_IN_ORDER = "(busy.head IS NULL OR busy.head = message.id OR {unordered})"
 _FREE = "(lease_expires_at IS NULL OR lease_expires_at <= {now})"
 
 # By primary key: only these rows are locked and no gap beside them, so that no INSERT ever waits,
@@ -98,10 +94,11 @@ WHERE id IN {ids}
 _READ = "SELECT {columns} FROM {table} WHERE id IN {ids}"
 
 _NEXT_DUE = """
-SELECT TIMESTAMPDIFF(MICROSECOND, {now}, message.available_at)
-FROM {table} AS message FORCE INDEX (django_outbox_due) {busy}
-WHERE message.status = 'pending' AND {free}
-ORDER BY message.available_at, message.id
+{with_busy}
+SELECT TIMESTAMPDIFF(MICROSECOND, {now}, available_at)
+FROM {table} FORCE INDEX (django_outbox_due)
+WHERE status = 'pending' AND {free}
+ORDER BY available_at, id
 LIMIT 1
 """
 
@@ -144,8 +141,6 @@ ON DUPLICATE KEY UPDATE processed_at = processed_at + INTERVAL 1 MICROSECOND
 """
 _PROCESSED_VALUES = f"(%s, %s, %s, %s, %s, %s, {NOW})"
 
-#: Seconds to wait for another relay's claim, which takes milliseconds.
-CLAIM_LOCK_TIMEOUT = 10
 #: A row that was in the way may be gone when it is looked for: its transaction rolled back.
 INSERT_ATTEMPTS = 10
 
@@ -158,17 +153,11 @@ class MySQL(Database):
     def insert_messages(self, rows: Sequence[NewMessage]) -> dict[UUID, Inserted]:
         unique = {row.message_id: row for row in reversed(rows)}
         wanted = [row for row in rows if unique[row.message_id] is row]
-        connection = self.connection
         found: list[tuple[Any, ...]] = []
-        with connection.cursor() as cursor:
+        with self.connection.cursor() as cursor:
             for chunk in chunks(wanted):
                 found += self._insert(cursor, chunk)
-        return {
-            _uuid(message_id): Inserted(
-                row_id, as_model_value(due, connection), as_model_value(created, connection)
-            )
-            for message_id, row_id, due, created in found
-        }
+        return inserted(found)
 
     def _insert(self, cursor: CursorWrapper, rows: Sequence[NewMessage]) -> list[tuple[Any, ...]]:
         for attempt in range(INSERT_ATTEMPTS):
@@ -233,9 +222,10 @@ class MySQL(Database):
 
     def _candidates(self, cursor: CursorWrapper, limits: Limits) -> list[int]:
         """The ids a claim would take, in the claim's order, cut off at the limit of bytes."""
-        (busy, busy_params), (free, free_params) = self._free(limits)
+        free = self._free(limits)
+        (with_busy, busy_params), (condition, free_params) = free.with_busy, free.condition
         cursor.execute(
-            _CANDIDATES.format(table=self.table, now=NOW, busy=busy, free=free),
+            _CANDIDATES.format(table=self.table, now=NOW, with_busy=with_busy, free=condition),
             (*busy_params, *free_params, limits.rows),
         )
         ids: list[int] = []
@@ -254,24 +244,9 @@ class MySQL(Database):
         cursor.execute(_LOCK.format(table=self.table, now=NOW, ids=_places(ids), free=free), ids)
         return [row_id for (row_id,) in cursor.fetchall()]
 
-    def _free(self, limits: Limits) -> tuple[Fragment, Fragment]:
-        """The join with busy aggregates, and the condition that picks rows which may go out in order."""
-        topics, topic_params = selected(limits.topics, self.connection, "message.topic")
-        condition = f"{_FREE.format(now=NOW)} AND {topics}"
-        unordered = selected(limits.unordered, self.connection, "message.topic")
-        if unordered == EVERYTHING:
-            return ("", ()), (condition, topic_params)
-        condition += " AND " + _IN_ORDER.format(unordered=unordered[0])
-        return self._busy(limits), (condition, topic_params + unordered[1])
-
-    def _busy(self, limits: Limits) -> Fragment:
-        unordered, params = selected(limits.unordered, self.connection)
-        held = _BUSY_PENDING.format(table=self.table, unordered=unordered)
-        blocking = selected(limits.blocking, self.connection)
-        if blocking != NOTHING:
-            held += _BUSY_DEAD.format(table=self.table, blocking=blocking[0])
-            params += blocking[1]
-        return _BUSY.format(busy=held), params
+    def _free(self, limits: Limits) -> FreeRows:
+        dialect = MARIADB if self.connection.mysql_is_mariadb else MYSQL
+        return free_rows(dialect, self.table, limits.topics, limits.unordered, limits.blocking)
 
     def _write(self, token: UUID, outcomes: Outcomes, delete_published: bool) -> set[int]:
         ids = [
@@ -319,12 +294,19 @@ class MySQL(Database):
     def _insert_new(
         self, cursor: CursorWrapper, consumer: str, rows: Sequence[Mapping[str, object]]
     ) -> set[UUID]:
-        ids = [_id_of(row) for row in rows]
+        values = [processed_row(row) for row in rows]
         savepoint = self.connection.savepoint() if len(rows) > 1 else None
         sql = _INSERT_PROCESSED.format(
             table=self.inbox_table, rows=", ".join([_PROCESSED_VALUES] * len(rows))
         )
-        cursor.execute(sql, [part for row in rows for part in _processed(consumer, row)])
+        cursor.execute(
+            sql,
+            [
+                part
+                for message_id, *others in values
+                for part in (consumer, message_id.hex, *others)
+            ],
+        )
         known = cursor.rowcount - len(rows)
         if known and savepoint:
             # Which of them were there cannot be said: once more, one by one.
@@ -332,11 +314,12 @@ class MySQL(Database):
             return set().union(*(self._insert_new(cursor, consumer, [row]) for row in rows))
         if savepoint:
             self.connection.savepoint_commit(savepoint)
-        return set() if known else set(ids)
+        return set() if known else {message_id for message_id, *_ in values}
 
     def seconds_until_due(self, limits: Limits) -> float | None:
-        (busy, busy_params), (free, free_params) = self._free(limits)
-        sql = _NEXT_DUE.format(table=self.table, now=NOW, busy=busy, free=free)
+        free = self._free(limits)
+        (with_busy, busy_params), (condition, free_params) = free.with_busy, free.condition
+        sql = _NEXT_DUE.format(table=self.table, now=NOW, with_busy=with_busy, free=condition)
         with self.connection.cursor() as cursor:
             cursor.execute(sql, (*busy_params, *free_params))
             row = cursor.fetchone()
@@ -351,9 +334,7 @@ class MySQL(Database):
     def _one_relay_claims(self) -> Iterator[bool]:
         with self._named_lock("claim", CLAIM_LOCK_TIMEOUT) as mine:
             if not mine:
-                logger.warning(
-                    "Another relay has been claiming for %s s: nothing claimed.", CLAIM_LOCK_TIMEOUT
-                )
+                self.warn_of_stuck_claim()
             yield mine
 
     @contextmanager
@@ -383,19 +364,3 @@ def _uuid(value: UUID | str) -> UUID:
 
 def _microseconds(seconds: float) -> int:
     return round(seconds * 1_000_000)
-
-
-def _id_of(row: Mapping[str, object]) -> UUID:
-    message_id = row["message_id"]
-    return message_id if isinstance(message_id, UUID) else UUID(str(message_id))
-
-
-def _processed(consumer: str, row: Mapping[str, object]) -> tuple[object, ...]:
-    return (
-        consumer,
-        _id_of(row).hex,
-        row.get("topic", ""),
-        row.get("aggregate_type", ""),
-        row.get("aggregate_id", ""),
-        row.get("sequence"),
-    )

@@ -2,22 +2,43 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from hashlib import blake2b
+from operator import attrgetter
 from typing import Any
 from uuid import UUID
 
-from django.db.backends.utils import CursorWrapper
+from django.db import DatabaseError, DataError, NotSupportedError, OperationalError
 
 from django_outbox.batches import Limits
-from django_outbox.databases.base import Database, Inserted, NewMessage, chunks
-from django_outbox.databases.clock import as_model_value, as_stored
+from django_outbox.databases.array_literals import plain_array, text_array
+from django_outbox.databases.base import (
+    CLAIM_LOCK_TIMEOUT,
+    Database,
+    Inserted,
+    NewMessage,
+    WorkListener,
+    chunks,
+    inserted,
+    processed_row,
+)
+from django_outbox.databases.clock import as_stored
+from django_outbox.databases.errors import is_lock_timeout
+from django_outbox.databases.free_rows import Dialect, Fragment, free_rows
+from django_outbox.databases.listening import CLAIM_LOCK, PostgreSQLListener, lock_key
 from django_outbox.databases.outcomes import Lease, Outcomes
 from django_outbox.databases.rows import CLAIMED_COLUMNS
-from django_outbox.databases.selections import EVERYTHING, NOTHING, Fragment, selected
+
+logger = logging.getLogger(__name__)
 
 NOW = "STATEMENT_TIMESTAMP()"
+#: A time as an integer: the drivers would parse each timestamp in Python.
+MICROSECONDS = "(extract(epoch FROM {}) * 1000000)::bigint"
+_TIMES = {name: MICROSECONDS.format(name) for name in ("available_at", "created_at")}
+DIALECT = Dialect(now=NOW, matches="topic ~ %s")
 
 _NEW_COLUMNS = {
     "message_id": "uuid",
@@ -32,52 +53,29 @@ _NEW_COLUMNS = {
     "causation_id": "text",
     "size": "integer",
 }
+_new_values = attrgetter(*_NEW_COLUMNS)
+_WRITTEN_AS_TEXT = {"text", "jsonb"}
 
 _INSERT = """
-INSERT INTO {table} ({columns}, available_at, last_error)
-VALUES ({values}, {due}, '')
+INSERT INTO {table} ({columns}, available_at)
+VALUES ({values}, {due})
 ON CONFLICT (message_id) DO NOTHING
-RETURNING message_id, id, available_at, created_at
+RETURNING id, {available_at}, {created_at}
 """
 
 # The rows keep their order: unnest() hands them out one after the other, and so come their ids.
 _INSERT_MANY = """
-INSERT INTO {table} ({columns}, available_at, last_error)
-SELECT {values}, COALESCE(due, {now} + delay * INTERVAL '1 second'), ''
+INSERT INTO {table} ({columns}, available_at)
+SELECT {columns}, COALESCE(due, {now} + delay * INTERVAL '1 second')
 FROM unnest({arrays}, %s::timestamptz[], %s::float8[]) AS new ({columns}, due, delay)
 ON CONFLICT (message_id) DO NOTHING
-RETURNING message_id, id, available_at, created_at
-"""
-
-# Served by the partial index on busy rows. Read once a claim: as two hashed subplans over this set the
-# rule costs the same whatever waits; as a join or NOT EXISTS the planner may try every row against it.
-_BUSY = """
-busy AS MATERIALIZED (
-    SELECT aggregate_type, aggregate_id, min(id) AS head
-    FROM ({busy}) AS held
-    GROUP BY aggregate_type, aggregate_id
-),
-"""
-_BUSY_PENDING = """
-SELECT aggregate_type, aggregate_id, id FROM {table}
-WHERE status = 'pending' AND attempts > 0 AND aggregate_id <> '' AND {ordered}
-"""
-_BUSY_DEAD = """
-UNION ALL
-SELECT aggregate_type, aggregate_id, id FROM {table}
-WHERE status = 'dead' AND aggregate_id <> '' AND {blocking}
-"""
-_IN_ORDER = """
-(aggregate_id = '' OR {unordered} OR CASE
-    WHEN attempts > 0 THEN id IN (SELECT head FROM busy)
-    ELSE (aggregate_type, aggregate_id) NOT IN (SELECT aggregate_type, aggregate_id FROM busy)
-END)
+RETURNING message_id, id, {available_at}, {created_at}
 """
 
 # Served by the partial index (available_at, id) WHERE status = 'pending'. SKIP LOCKED: what somebody
 # else works on is passed over, never waited for. The payload is read of the taken rows only.
 _CLAIM = """
-WITH {busy} due AS MATERIALIZED (
+{with_busy} due AS MATERIALIZED (
     SELECT id, available_at, size FROM {table}
     WHERE status = 'pending' AND available_at <= {now} AND {free}
     ORDER BY available_at, id
@@ -98,17 +96,24 @@ FROM taken
 WHERE message.id = taken.id
 RETURNING {returning}
 """
+_AS = {
+    "payload": "message.payload::text",
+    "headers": "message.headers::text",
+    "created_at": MICROSECONDS.format("message.created_at"),
+}
+_RETURNING = ", ".join(_AS.get(column, f"message.{column}") for column in CLAIMED_COLUMNS)
 
 _NEXT_DUE = """
-WITH {busy} free AS (
+{with_busy} free AS (
     SELECT available_at FROM {table}
     WHERE status = 'pending' AND {free}
     ORDER BY available_at, id
     LIMIT 1
 )
-SELECT greatest(0, extract(epoch FROM available_at - {now}))::float8 FROM free
+SELECT greatest(0, date_part('epoch', available_at - {now})) FROM free
 """
 
+# Each is served by the primary key and fenced by the token.
 _PUBLISHED = """
 UPDATE {table}
 SET status = 'published', published_at = {now}, lease_token = NULL, lease_expires_at = NULL
@@ -148,134 +153,133 @@ ON CONFLICT (consumer, message_id) DO NOTHING
 RETURNING message_id
 """
 
+# A hash table of up to a million aggregates; more than the session has, never less.
+_ROOM = """
+SELECT set_config('work_mem', greatest(pg_size_bytes(current_setting('work_mem')) / 1024, 65536)::text, TRUE)
+"""
+
+_DELAYED = f"{NOW} + %s * INTERVAL '1 second'"
+
 
 class PostgreSQL(Database):
-    """PostgreSQL 14 and later."""
+    """PostgreSQL 14 and later, as Django 5.2 asks for."""
 
     vendor = "postgresql"
     supports_notify = True
 
     def insert_messages(self, rows: Sequence[NewMessage]) -> dict[UUID, Inserted]:
-        connection = self.connection
         found: list[tuple[Any, ...]] = []
-        with connection.cursor() as cursor:
+        with self.connection.cursor() as cursor:
             if len(rows) == 1:
                 cursor.execute(*self._insert_one(rows[0]))
-                found = cursor.fetchall()
+                found = [(rows[0].message_id, *row) for row in cursor.fetchall()]
             else:
                 for chunk in chunks(rows):
-                    cursor.execute(*self._insert_many(chunk))
+                    cursor.execute(self._insert_many_sql, self._arrays(chunk))
                     found += cursor.fetchall()
-        return {
-            message_id: Inserted(
-                row_id, as_model_value(due, connection), as_model_value(created, connection)
-            )
-            for message_id, row_id, due, created in found
-        }
+        return inserted(found)
 
     def _insert_one(self, row: NewMessage) -> Fragment:
-        due: Fragment = (f"{NOW}", ())
         if row.available_at is not None:
-            due = ("%s", (as_stored(row.available_at, self.connection),))
-        elif row.delay:
-            due = (f"{NOW} + %s * INTERVAL '1 second'", (row.delay.total_seconds(),))
-        sql = _INSERT.format(
-            table=self.table,
-            columns=", ".join(_NEW_COLUMNS),
-            values=", ".join(["%s"] * len(_NEW_COLUMNS)),
-            due=due[0],
-        )
-        return sql, (*(getattr(row, name) for name in _NEW_COLUMNS), *due[1])
+            due = (as_stored(row.available_at, self.connection),)
+            return self._insert_sql["%s"], (*_new_values(row), *due)
+        if row.delay:
+            return self._insert_sql[_DELAYED], (*_new_values(row), row.delay.total_seconds())
+        return self._insert_sql[NOW], _new_values(row)
 
-    def _insert_many(self, rows: Sequence[NewMessage]) -> Fragment:
-        arrays = [[getattr(row, name) for row in rows] for name in _NEW_COLUMNS]
+    def _arrays(self, rows: Sequence[NewMessage]) -> list[object]:
+        columns = zip(*map(_new_values, rows), strict=True)
+        try:
+            arrays: list[object] = [
+                text_array(values) if type_ in _WRITTEN_AS_TEXT else plain_array(values)
+                for values, type_ in zip(columns, _NEW_COLUMNS.values(), strict=True)
+            ]
+        except ValueError as error:
+            raise DataError(str(error)) from error
+        connection = self.connection
         due = [
-            None if row.available_at is None else as_stored(row.available_at, self.connection)
+            None if row.available_at is None else as_stored(row.available_at, connection)
             for row in rows
         ]
-        delays = [row.delay.total_seconds() for row in rows]
-        as_text = {"jsonb": "text"}
-        sql = _INSERT_MANY.format(
-            table=self.table,
-            columns=", ".join(_NEW_COLUMNS),
-            values=", ".join(f"{name}::{type_}" for name, type_ in _NEW_COLUMNS.items()),
-            arrays=", ".join(f"%s::{as_text.get(t, t)}[]" for t in _NEW_COLUMNS.values()),
-            now=NOW,
+        delays = plain_array(row.delay.total_seconds() for row in rows)
+        return [*arrays, due if any(due) else plain_array(due), delays]
+
+    @cached_property
+    def _insert_sql(self) -> dict[str, str]:
+        columns = ", ".join(_NEW_COLUMNS)
+        values = ", ".join(["%s"] * len(_NEW_COLUMNS))
+        return {
+            due: _INSERT.format(table=self.table, columns=columns, values=values, due=due, **_TIMES)
+            for due in (NOW, _DELAYED, "%s")
+        }
+
+    @cached_property
+    def _insert_many_sql(self) -> str:
+        arrays = ", ".join(f"%s::{type_}[]" for type_ in _NEW_COLUMNS.values())
+        columns = ", ".join(_NEW_COLUMNS)
+        return _INSERT_MANY.format(
+            table=self.table, columns=columns, arrays=arrays, now=NOW, **_TIMES
         )
-        return sql, (*arrays, due, delays)
 
     def _take(self, limits: Limits, lease: Lease) -> Sequence[Sequence[Any]]:
-        outermost = not self.connection.in_atomic_block
-        ordered = not limits.unordered.is_everything
-        (busy, busy_params), (free, free_params) = self._free(limits)
-        returning = ", ".join(
-            f"message.{name}::text" if name in {"payload", "headers"} else f"message.{name}"
-            for name in CLAIMED_COLUMNS
-        )
-        claim = _CLAIM.format(table=self.table, now=NOW, busy=busy, free=free, returning=returning)
-        params = (
-            *busy_params,
-            *free_params,
-            limits.rows,
-            limits.bytes,
-            lease.token,
-            lease.seconds,
-            lease.leased_by,
-        )
-        with self.transaction() as cursor:
-            self._prepare_claim(cursor, ordered=ordered, outermost=outermost)
-            cursor.execute(claim, params)
-            rows: list[tuple[Any, ...]] = cursor.fetchall()
+        sql, params = self._with_free(_CLAIM, limits, returning=_RETURNING)
+        params += (limits.rows, limits.bytes, lease.token, lease.seconds, lease.leased_by)
+        prepare = self._prepare_claim(limits)
+        try:
+            with self.transaction() as cursor:
+                if prepare:
+                    cursor.execute(prepare)
+                cursor.execute(sql, params)
+                rows: list[tuple[Any, ...]] = cursor.fetchall()
+        except OperationalError as error:
+            if not is_lock_timeout(error):
+                raise
+            self.warn_of_stuck_claim()
+            return []
         return rows
 
-    def _prepare_claim(self, cursor: CursorWrapper, *, ordered: bool, outermost: bool) -> None:
-        """Let one relay after the other claim ordered messages, each with a snapshot of its own.
+    def _prepare_claim(self, limits: Limits) -> str:
+        """Statements, sent in one go, that let one relay after the other claim ordered messages.
 
-        A relay cannot see a lease that another has not committed yet. The lock is taken in a
-        statement before the claim's, and at READ COMMITTED: the claim's snapshot is newer than it.
+        A relay cannot see a lease that another has not committed yet. The lock is taken before the
+        claim's statement, and at READ COMMITTED, so that the claim's snapshot is newer than the lock.
+        A relay that is frozen in mid-claim is thrown out by the server after a while. And the sets
+        of the claim have room, or its plan falls back to running a subquery for each row.
         """
         statements = []
-        if outermost:
-            statements.append("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
-        if ordered:
-            statements.append(f"SELECT pg_advisory_xact_lock({self.lock_key(CLAIM_LOCK)})")
-        if statements:
-            cursor.execute("; ".join(statements))
+        if not self.connection.in_atomic_block:
+            statements += [
+                "SET TRANSACTION ISOLATION LEVEL READ COMMITTED",
+                f"SET LOCAL lock_timeout = '{CLAIM_LOCK_TIMEOUT}s'",
+                f"SET LOCAL idle_in_transaction_session_timeout = '{CLAIM_LOCK_TIMEOUT}s'",
+                _ROOM,
+            ]
+        if not limits.unordered.is_everything:
+            statements.append(f"SELECT pg_advisory_xact_lock({lock_key(self._oid(), CLAIM_LOCK)})")
+        return "; ".join(statements)
 
-    def _free(self, limits: Limits) -> tuple[Fragment, Fragment]:
-        """The CTE of busy aggregates, and the condition that picks rows which may go out in order."""
-        topics, topic_params = selected(limits.topics, self.connection)
-        condition = f"(lease_expires_at IS NULL OR lease_expires_at <= {NOW})"
-        params: tuple[object, ...] = ()
-        if (topics, topic_params) != EVERYTHING:
-            condition += f" AND {topics}"
-            params += topic_params
-        unordered = selected(limits.unordered, self.connection)
-        if unordered == EVERYTHING:
-            return ("", ()), (condition, params)
-        condition += " AND " + _IN_ORDER.format(unordered=unordered[0])
-        return self._busy(limits, unordered), (condition, params + unordered[1])
-
-    def _busy(self, limits: Limits, unordered: Fragment) -> Fragment:
-        held = _BUSY_PENDING.format(table=self.table, ordered=f"NOT {unordered[0]}")
-        params = unordered[1]
-        blocking = selected(limits.blocking, self.connection)
-        if blocking != NOTHING:
-            held += _BUSY_DEAD.format(table=self.table, blocking=blocking[0])
-            params += blocking[1]
-        return _BUSY.format(busy=held), params
+    def _with_free(self, sql: str, limits: Limits, **parts: str) -> Fragment:
+        """The statement, and the parameters of its first part, for the rows that the limits allow."""
+        free = free_rows(DIALECT, self.table, limits.topics, limits.unordered, limits.blocking)
+        (busy, busy_params), (condition, free_params) = free.with_busy, free.condition
+        with_busy = f"{busy}," if busy else "WITH"
+        text = sql.format(table=self.table, now=NOW, with_busy=with_busy, free=condition, **parts)
+        return text, busy_params + free_params
 
     def _write(self, token: UUID, outcomes: Outcomes, delete_published: bool) -> set[int]:
-        statements: list[tuple[str, tuple[object, ...]]] = []
+        statements: list[Fragment] = []
         if outcomes.published:
             sql = _DELETED if delete_published else _PUBLISHED
-            statements.append((sql, (outcomes.published,)))
+            statements.append((sql, (plain_array(outcomes.published),)))
         if outcomes.released:
-            statements.append((_RELEASED, (outcomes.released,)))
+            statements.append((_RELEASED, (plain_array(outcomes.released),)))
         if outcomes.retried:
-            statements.append((_RETRIED, tuple(map(list, zip(*outcomes.retried, strict=True)))))
+            ids, delays, reasons = zip(*outcomes.retried, strict=True)
+            arrays = (plain_array(ids), plain_array(delays), text_array(reasons))
+            statements.append((_RETRIED, arrays))
         if outcomes.dead:
-            statements.append((_DEAD, tuple(map(list, zip(*outcomes.dead, strict=True)))))
+            ids, reasons = zip(*outcomes.dead, strict=True)
+            statements.append((_DEAD, (plain_array(ids), text_array(reasons))))
         written: set[int] = set()
         with self.transaction() as cursor:
             for sql, params in statements:
@@ -285,22 +289,24 @@ class PostgreSQL(Database):
 
     def insert_new(self, consumer: str, rows: Sequence[Mapping[str, object]]) -> set[UUID]:
         new: set[UUID] = set()
-        columns = ("message_id", "topic", "aggregate_type", "aggregate_id", "sequence")
         sql = _INSERT_PROCESSED.format(table=self.inbox_table)
         with self.connection.cursor() as cursor:
             for chunk in chunks(rows):
-                arrays = [[row.get(name, _BLANK.get(name)) for row in chunk] for name in columns]
-                cursor.execute(sql, (consumer, *arrays))
+                columns = zip(*map(processed_row, chunk), strict=True)
+                cursor.execute(sql, (consumer, *map(list, columns)))
                 new.update(message_id for (message_id,) in cursor.fetchall())
         return new
 
     def seconds_until_due(self, limits: Limits) -> float | None:
-        (busy, busy_params), (free, free_params) = self._free(limits)
-        sql = _NEXT_DUE.format(table=self.table, now=NOW, busy=busy, free=free)
         with self.connection.cursor() as cursor:
-            cursor.execute(sql, (*busy_params, *free_params))
+            cursor.execute(*self._with_free(_NEXT_DUE, limits))
             row = cursor.fetchone()
         return None if row is None else float(row[0])
+
+    def listener(self) -> WorkListener:
+        if not is_psycopg3():
+            raise NotSupportedError("WAKEUP = 'notify' needs psycopg 3; with psycopg2 use 'poll'.")
+        return PostgreSQLListener(self.alias, self.table)
 
     @contextmanager
     def one_at_a_time(self, name: str) -> Iterator[bool]:
@@ -313,16 +319,23 @@ class PostgreSQL(Database):
             yield mine
         finally:
             if mine:
-                with self.connection.cursor() as cursor:
-                    cursor.execute("SELECT pg_advisory_unlock(%s)", [key])
+                self._unlock(key)
 
-    def lock_key(self, number: int) -> str:
-        """SQL of an advisory lock's key that belongs to this table, in whatever schema it lies."""
-        return f"({LOCK_SPACE} + ('{self.table}'::regclass::oid::bigint << 8) + {number})"
+    def _unlock(self, key: int) -> None:
+        try:
+            with self.connection.cursor() as cursor:
+                cursor.execute("SELECT pg_advisory_unlock(%s)", [key])
+        except DatabaseError:
+            # The connection or its transaction is broken: the lock ends with the session.
+            self.connection.close()
+
+    def _oid(self) -> str:
+        """SQL of the table's OID, which tells it from its namesakes in other schemas."""
+        return f"'{self.table}'::regclass::oid"
 
 
-#: "ob", the upper two bytes of all advisory locks that belong to the outbox's table.
-LOCK_SPACE = 0x6F62 << 48
-CLAIM_LOCK = 1
+def is_psycopg3() -> bool:
+    """Which of the two drivers Django uses."""
+    from django.db.backends.postgresql import psycopg_any
 
-_BLANK = {"topic": "", "aggregate_type": "", "aggregate_id": ""}
+    return bool(psycopg_any.is_psycopg3)

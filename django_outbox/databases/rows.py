@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import Any
 from uuid import UUID
-
-from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_outbox.batches import Claimed
 from django_outbox.conf import outbox_settings
@@ -34,13 +33,11 @@ CLAIMED_COLUMNS = (
 )
 
 
-def claimed_rows(
-    rows: Sequence[Sequence[Any]], connection: BaseDatabaseWrapper
-) -> tuple[Claimed, ...]:
+def claimed_rows(rows: Sequence[Sequence[Any]]) -> tuple[Claimed, ...]:
     """The rows of a claim, sorted by id: RETURNING has no order."""
     source = outbox_settings().source
     claimed = []
-    for row in sorted(rows, key=_row_id):
+    for row in sorted(rows, key=itemgetter(0)):
         (
             row_id,
             attempts,
@@ -69,13 +66,8 @@ def claimed_rows(
             correlation_id=correlation_id,
             causation_id=causation_id,
             source=source,
-            created_at=as_aware(created_at, connection),
+            created_at=as_aware(created_at),
             attempt=attempts,
         )
         claimed.append(Claimed(row_id, attempts, size, message))
     return tuple(claimed)
-
-
-def _row_id(row: Sequence[Any]) -> int:
-    row_id: int = row[0]
-    return row_id

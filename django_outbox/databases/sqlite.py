@@ -11,14 +11,22 @@ from typing import Any
 from uuid import UUID
 
 from django_outbox.batches import Limits
-from django_outbox.databases.base import Database, Inserted, NewMessage, chunks
-from django_outbox.databases.clock import as_model_value, as_stored
+from django_outbox.databases.base import (
+    Database,
+    Inserted,
+    NewMessage,
+    chunks,
+    inserted,
+    processed_row,
+)
+from django_outbox.databases.clock import as_stored
+from django_outbox.databases.free_rows import Dialect, FreeRows, free_rows
 from django_outbox.databases.outcomes import Lease, Outcomes
 from django_outbox.databases.rows import CLAIMED_COLUMNS
-from django_outbox.databases.selections import EVERYTHING, NOTHING, Fragment, selected
 
 # The text that Django writes; a time with fewer decimals sorts before its own prolongation.
 NOW = "STRFTIME('%%Y-%%m-%%d %%H:%%M:%%f', 'NOW')"
+DIALECT = Dialect(now=NOW, matches="topic REGEXP %s")
 NOW_PLUS = "STRFTIME('%%Y-%%m-%%d %%H:%%M:%%f', 'NOW', {seconds})"
 
 _NEW_COLUMNS = (
@@ -38,34 +46,11 @@ _NEW_COLUMNS = (
 # One parameter holds all rows, so that their number has no limit. WHERE TRUE tells SQLite's parser
 # that ON CONFLICT belongs to the INSERT and is no join.
 _INSERT = """
-INSERT INTO {table} ({columns}, available_at, last_error)
-SELECT {values}, COALESCE(json_extract(value, '$.due'), {due}), ''
+INSERT INTO {table} ({columns}, available_at)
+SELECT {values}, COALESCE(json_extract(value, '$.due'), {due})
 FROM json_each(%s) WHERE TRUE ORDER BY key
 ON CONFLICT (message_id) DO NOTHING
 RETURNING message_id, id, available_at, created_at
-"""
-
-_BUSY = """
-WITH busy AS MATERIALIZED (
-    SELECT aggregate_type, aggregate_id, min(id) AS head
-    FROM ({busy})
-    GROUP BY aggregate_type, aggregate_id
-)
-"""
-_BUSY_PENDING = """
-SELECT aggregate_type, aggregate_id, id FROM {table}
-WHERE status = 'pending' AND attempts > 0 AND aggregate_id <> '' AND NOT {unordered}
-"""
-_BUSY_DEAD = """
-UNION ALL
-SELECT aggregate_type, aggregate_id, id FROM {table}
-WHERE status = 'dead' AND aggregate_id <> '' AND {blocking}
-"""
-_IN_ORDER = """
-(aggregate_id = '' OR {unordered} OR CASE
-    WHEN attempts > 0 THEN id IN (SELECT head FROM busy)
-    ELSE (aggregate_type, aggregate_id) NOT IN (SELECT aggregate_type, aggregate_id FROM busy)
-END)
 """
 
 # Served by the partial index (available_at, id) WHERE status = 'pending'. A single statement takes
@@ -74,7 +59,7 @@ _CLAIM = """
 UPDATE {table}
 SET lease_token = %s, lease_expires_at = {lease_end}, leased_by = %s, attempts = attempts + 1
 WHERE id IN (
-    {busy}
+    {with_busy}
     SELECT id FROM (
         SELECT id, size,
             sum(size) OVER (ORDER BY available_at, id ROWS UNBOUNDED PRECEDING) AS running
@@ -91,7 +76,7 @@ RETURNING {returning}
 """
 
 _NEXT_DUE = """
-{busy}
+{with_busy}
 SELECT max(0.0, (julianday(available_at) - julianday('NOW')) * 86400.0) FROM {table}
 WHERE status = 'pending' AND {free}
 ORDER BY available_at, id
@@ -148,7 +133,6 @@ class SQLite(Database):
     vendor = "sqlite"
 
     def insert_messages(self, rows: Sequence[NewMessage]) -> dict[UUID, Inserted]:
-        connection = self.connection
         sql = _INSERT.format(
             table=self.table,
             columns=", ".join(_NEW_COLUMNS),
@@ -156,16 +140,11 @@ class SQLite(Database):
             due=NOW_PLUS.format(seconds="json_extract(value, '$.delay')"),
         )
         found: list[tuple[Any, ...]] = []
-        with connection.cursor() as cursor:
+        with self.connection.cursor() as cursor:
             for chunk in chunks(rows):
                 cursor.execute(sql, (json.dumps([self._json_row(row) for row in chunk]),))
                 found += cursor.fetchall()
-        return {
-            UUID(message_id): Inserted(
-                row_id, as_model_value(due, connection), as_model_value(created, connection)
-            )
-            for message_id, row_id, due, created in found
-        }
+        return inserted(found)
 
     def _json_row(self, row: NewMessage) -> dict[str, object]:
         due = row.available_at
@@ -177,13 +156,14 @@ class SQLite(Database):
         }
 
     def _take(self, limits: Limits, lease: Lease) -> Sequence[Sequence[Any]]:
-        (busy, busy_params), (free, free_params) = self._free(limits)
+        free = self._free(limits)
+        (with_busy, busy_params), (condition, free_params) = free.with_busy, free.condition
         sql = _CLAIM.format(
             table=self.table,
             now=NOW,
             lease_end=NOW_PLUS.format(seconds="%s"),
-            busy=busy,
-            free=free,
+            with_busy=with_busy,
+            free=condition,
             returning=", ".join(CLAIMED_COLUMNS),
         )
         taking = (lease.token.hex, _seconds(lease.seconds), lease.leased_by)
@@ -192,24 +172,8 @@ class SQLite(Database):
             rows: list[tuple[Any, ...]] = cursor.fetchall()
         return rows
 
-    def _free(self, limits: Limits) -> tuple[Fragment, Fragment]:
-        """The CTE of busy aggregates, and the condition that picks rows which may go out in order."""
-        topics, topic_params = selected(limits.topics, self.connection)
-        condition = f"(lease_expires_at IS NULL OR lease_expires_at <= {NOW}) AND {topics}"
-        unordered = selected(limits.unordered, self.connection)
-        if unordered == EVERYTHING:
-            return ("", ()), (condition, topic_params)
-        condition += " AND " + _IN_ORDER.format(unordered=unordered[0])
-        return self._busy(limits, unordered), (condition, topic_params + unordered[1])
-
-    def _busy(self, limits: Limits, unordered: Fragment) -> Fragment:
-        held = _BUSY_PENDING.format(table=self.table, unordered=unordered[0])
-        params = unordered[1]
-        blocking = selected(limits.blocking, self.connection)
-        if blocking != NOTHING:
-            held += _BUSY_DEAD.format(table=self.table, blocking=blocking[0])
-            params += blocking[1]
-        return _BUSY.format(busy=held), params
+    def _free(self, limits: Limits) -> FreeRows:
+        return free_rows(DIALECT, self.table, limits.topics, limits.unordered, limits.blocking)
 
     def _write(self, token: UUID, outcomes: Outcomes, delete_published: bool) -> set[int]:
         due = NOW_PLUS.format(seconds="json_extract(value, '$[1]')")
@@ -236,13 +200,15 @@ class SQLite(Database):
         new: set[UUID] = set()
         with self.connection.cursor() as cursor:
             for chunk in chunks(rows):
-                cursor.execute(sql, (consumer, json.dumps([_processed(row) for row in chunk])))
+                values = [(id_.hex, *others) for id_, *others in map(processed_row, chunk)]
+                cursor.execute(sql, (consumer, json.dumps(values)))
                 new.update(UUID(message_id) for (message_id,) in cursor.fetchall())
         return new
 
     def seconds_until_due(self, limits: Limits) -> float | None:
-        (busy, busy_params), (free, free_params) = self._free(limits)
-        sql = _NEXT_DUE.format(table=self.table, busy=busy, free=free)
+        free = self._free(limits)
+        (with_busy, busy_params), (condition, free_params) = free.with_busy, free.condition
+        sql = _NEXT_DUE.format(table=self.table, with_busy=with_busy, free=condition)
         with self.connection.cursor() as cursor:
             cursor.execute(sql, (*busy_params, *free_params))
             row = cursor.fetchone()
@@ -286,14 +252,3 @@ def _within_this_process(key: str) -> Iterator[bool]:
 def _seconds(seconds: float) -> str:
     """A modifier of SQLite's date functions, which know no exponents."""
     return f"{seconds:+.3f} seconds"
-
-
-def _processed(row: Mapping[str, object]) -> list[object]:
-    message_id = row["message_id"]
-    return [
-        message_id.hex if isinstance(message_id, UUID) else message_id,
-        row.get("topic", ""),
-        row.get("aggregate_type", ""),
-        row.get("aggregate_id", ""),
-        row.get("sequence"),
-    ]

@@ -7,6 +7,7 @@ from django.db import migrations, models
 
 import django_outbox.databases.clock
 import django_outbox.databases.indexes
+import django_outbox.databases.migration_operations
 
 
 class Migration(migrations.Migration):
@@ -274,4 +275,18 @@ class Migration(migrations.Migration):
                 ],
             },
         ),
+        # Every message is two dead rows: vacuum after thousands of them, not after a fifth of
+        # the table, and without pausing so often that it falls behind.
+        django_outbox.databases.migration_operations.SetStorageParameters(
+            model_name="OutboxMessage",
+            parameters={
+                "autovacuum_vacuum_threshold": 2000,
+                "autovacuum_vacuum_scale_factor": 0.01,
+                "autovacuum_vacuum_insert_scale_factor": 0.05,
+                "autovacuum_vacuum_cost_limit": 2000,
+                "autovacuum_analyze_threshold": 2000,
+                "autovacuum_analyze_scale_factor": 0.02,
+            },
+        ),
+        django_outbox.databases.migration_operations.WakeSleepingRelays(model_name="OutboxMessage"),
     ]
