@@ -19,11 +19,11 @@ from uuid import UUID, uuid4, uuid5
 from django.core.serializers.json import DjangoJSONEncoder
 from django.db import DatabaseError, router
 from django.db.models import BooleanField, ExpressionWrapper, F, Q, QuerySet
-from django.db.models.functions import Now
 
 from django_outbox.consumers.failures import class_name
-from django_outbox.consumers.reservations import own_transaction
+from django_outbox.consumers.reservations import insert_if_missing, own_transaction
 from django_outbox.context import current_context
+from django_outbox.databases.clock import DatabaseNow
 from django_outbox.exceptions import CallInProgress, CallRefused, OutcomeUnknown
 from django_outbox.messages import Message
 from django_outbox.models import CallState, ExternalCall
@@ -97,8 +97,8 @@ class _Step(Enum):
     RETURN = auto()
 
 
-def _next_step(state: str, *, is_ours: bool, is_live: bool) -> _Step:
-    if is_ours or state == CallState.FAILED:
+def _next_step(state: str, *, is_live: bool) -> _Step:
+    if state == CallState.FAILED:
         return _Step.CALL
     if state == CallState.SUCCEEDED:
         return _Step.RETURN
@@ -155,54 +155,50 @@ class _Reservation:
 
     def _reserve(self, *, can_look_up: bool) -> tuple[_Step, Any]:
         """Commit the reservation, or find out why there is none to be had."""
+        if insert_if_missing(self._rows(), {**self.identity, **self._hold(attempts=1)}, _REMEDY):
+            return _Step.CALL, None
         with own_transaction(self.alias, _REMEDY):
-            self._insert()
             row = self._locked()
-            step = _next_step(row.state, is_ours=row.lease_token == self.token, is_live=row.is_live)
+            step = _next_step(row.state, is_live=row.is_live)
             if step is _Step.LOOK_UP and not can_look_up:
                 self._rows().update(
                     state=CallState.UNKNOWN,
                     lease_token=None,
                     lease_expires_at=None,
-                    updated_at=Now(),
+                    updated_at=DatabaseNow(),
                 )
             elif step is _Step.LOOK_UP:
-                self._take()
-            elif step is _Step.CALL and row.lease_token != self.token:
-                self._take(attempts=F("attempts") + 1)
+                self._rows().update(**self._hold())
+            elif step is _Step.CALL:
+                self._rows().update(**self._hold(attempts=F("attempts") + 1))
         return step, row.outcome
 
     def _rows(self) -> QuerySet[ExternalCall]:
         return ExternalCall.objects.using(self.alias).filter(**self.identity)
 
-    def _insert(self) -> None:
-        row = ExternalCall(
-            **self.identity,
-            state=CallState.RESERVED,
-            attempts=1,
-            lease_token=self.token,
-            lease_expires_at=Now() + self.lease,
-        )
-        ExternalCall.objects.using(self.alias).bulk_create([row], ignore_conflicts=True)
-
     def _locked(self) -> Any:
-        is_live = ExpressionWrapper(Q(lease_expires_at__gt=Now()), output_field=BooleanField())
+        is_live = ExpressionWrapper(
+            Q(lease_expires_at__gt=DatabaseNow()), output_field=BooleanField()
+        )
         return self._rows().select_for_update().annotate(is_live=is_live).get()
 
-    def _take(self, **changes: Any) -> None:
-        self._rows().update(
-            state=CallState.RESERVED,
-            lease_token=self.token,
-            lease_expires_at=Now() + self.lease,
-            updated_at=Now(),
+    def _hold(self, **changes: Any) -> dict[str, Any]:
+        """What a row says while this worker is at it."""
+        return {
+            "state": CallState.RESERVED,
+            "lease_token": self.token,
+            "lease_expires_at": DatabaseNow() + self.lease,
+            "updated_at": DatabaseNow(),
             **changes,
-        )
+        }
 
     def _renew(self) -> None:
         """Keep the hold for the call itself; whoever lost it meanwhile must not call."""
         held = self._rows().filter(lease_token=self.token)
         if not held.update(
-            lease_expires_at=Now() + self.lease, attempts=F("attempts") + 1, updated_at=Now()
+            lease_expires_at=DatabaseNow() + self.lease,
+            attempts=F("attempts") + 1,
+            updated_at=DatabaseNow(),
         ):
             raise CallInProgress(min(self.lease, _ASK_AGAIN))
 
@@ -229,7 +225,7 @@ class _Reservation:
             last_error="",
             lease_token=None,
             lease_expires_at=None,
-            updated_at=Now(),
+            updated_at=DatabaseNow(),
         )
         return stored
 
@@ -239,5 +235,5 @@ class _Reservation:
             last_error=error[:255],
             lease_token=None,
             lease_expires_at=None,
-            updated_at=Now(),
+            updated_at=DatabaseNow(),
         )

@@ -7,14 +7,13 @@ key missing where required or malformed 400; problems as RFC 9457.
 
 from __future__ import annotations
 
-import asyncio
+import inspect
 from collections.abc import Callable, Collection
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial, wraps
 from http import HTTPStatus
-from inspect import isawaitable
 from typing import Any, TypeVar, overload
 
 from asgiref.sync import async_to_sync, iscoroutinefunction, markcoroutinefunction, sync_to_async
@@ -78,24 +77,25 @@ def idempotent_request(view: Any = None, /, **options: Any) -> Any:
 
 def _decorate(view: Any, policy: IdempotencyPolicy) -> Any:
     is_atomic = policy.using not in getattr(view, "_non_atomic_requests", ())
+    is_async = _is_async(view)
 
     def wrapper(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
-        call = partial(view, request, *args, **kwargs)
-        if _in_event_loop():  # an async view, or dispatch() of an async class
-            return _answer_async(request, call, policy, is_atomic)
-        return _answer(request, call, policy, is_atomic)
+        answer = _answer_async if is_async else _answer
+        return answer(request, partial(view, request, *args, **kwargs), policy, is_atomic)
 
     if iscoroutinefunction(view):
         markcoroutinefunction(wrapper)
     return transaction.non_atomic_requests(using=policy.using)(wraps(view)(wrapper))
 
 
-def _in_event_loop() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
+def _is_async(view: Any) -> bool:
+    """Whether the view returns a coroutine: an async function, or the dispatch() of an async class."""
+    if iscoroutinefunction(view):
+        return True
+    # method_decorator hands over a partial of the bound method; dispatch() itself is always plain.
+    bound = inspect.unwrap(view, stop=lambda wrapped: isinstance(wrapped, partial))
+    instance = getattr(getattr(bound, "func", None), "__self__", None)
+    return bool(getattr(instance, "view_is_async", False))
 
 
 async def _answer_async(
@@ -106,7 +106,7 @@ async def _answer_async(
     # inside the transaction that is open there.
     async def awaited() -> Any:
         response = call()
-        return await response if isawaitable(response) else response
+        return await response if inspect.isawaitable(response) else response
 
     if _passes_by(request, policy) and not _wants_transaction(policy.using, is_atomic):
         response: HttpResponseBase = await awaited()
@@ -132,7 +132,7 @@ def _answer(
         return _problem(HTTPStatus.BAD_REQUEST, "malformed", f"The {HEADER} {error}.")
     identity = identify(request, key, policy.scope(request))
     reserved = reserve(
-        policy.using, identity, request.method, lease=policy.lease, expires=policy.expires
+        policy.using, identity, request.method or "", lease=policy.lease, expires=policy.expires
     )
     if isinstance(reserved, HttpResponse):
         return reserved

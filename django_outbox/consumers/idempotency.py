@@ -53,7 +53,7 @@ def parse_key(header: str) -> str:
 
 def identify(request: HttpRequest, key: str, scope: str) -> RequestIdentity:
     """Digest the request. Reads its body; what Django raises for a body too large is raised on."""
-    parts = [scope, request.method, request.path, key]
+    parts = [scope, request.method or "", request.path, key]
     fingerprint = hmac.new(key.encode(), digestmod=hashlib.sha256)
     fingerprint.update(_packed([request.META.get("QUERY_STRING", ""), request.content_type or ""]))
     for piece in _body(request):
@@ -74,7 +74,7 @@ def default_scope(request: HttpRequest) -> str:
     return f"credentials {credentials}" if credentials else "anybody"
 
 
-def _packed(parts: list[str | None]) -> bytes:
+def _packed(parts: list[str]) -> bytes:
     return json.dumps(parts).encode()
 
 

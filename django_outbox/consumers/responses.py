@@ -8,6 +8,7 @@ committed, and a reservation whose lease has run out without one had no effect a
 from __future__ import annotations
 
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum, auto
@@ -15,12 +16,12 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from django.db.models import BooleanField, ExpressionWrapper, Q, QuerySet
-from django.db.models.functions import Now
 from django.http import HttpResponse
 from django.http.response import HttpResponseBase
 
 from django_outbox.consumers.idempotency import RequestIdentity
-from django_outbox.consumers.reservations import own_transaction
+from django_outbox.consumers.reservations import insert_if_missing, own_transaction
+from django_outbox.databases.clock import DatabaseNow
 from django_outbox.models import StoredResponse
 
 REPLAYED = "Idempotent-Replayed"
@@ -97,22 +98,28 @@ def reserve(
         "fingerprint": identity.fingerprint,
         "method": method,
         "lease_token": reservation.token,
-        "lease_expires_at": Now() + lease,
-        "expires_at": Now() + expires,
+        "lease_expires_at": DatabaseNow() + lease,
+        "expires_at": DatabaseNow() + expires,
     }
-    rows = StoredResponse.objects.using(alias)
-    with own_transaction(alias, _REMEDY):
-        row = StoredResponse(key_digest=identity.key_digest, **fresh)
-        rows.bulk_create([row], ignore_conflicts=True)
-        found = _locked(rows.filter(key_digest=identity.key_digest))
-        if found.lease_token == reservation.token:
+    rows = StoredResponse.objects.using(alias).filter(key_digest=identity.key_digest)
+    while True:
+        if insert_if_missing(rows, {"key_digest": identity.key_digest, **fresh}, _REMEDY):
             return reservation
+        with suppress(StoredResponse.DoesNotExist):  # given back since: once more
+            existing = _take_over(rows, identity, fresh)
+            return reservation if existing is None else existing
+
+
+def _take_over(
+    rows: QuerySet[StoredResponse], identity: RequestIdentity, fresh: dict[str, Any]
+) -> HttpResponse | Unavailable | None:
+    """What the row answers; None where it said nothing and is ours now."""
+    with own_transaction(rows.db, _REMEDY):
+        found = _locked(rows)
         if found.is_answered or found.is_live:
             return _existing(found, identity)
-        rows.filter(pk=found.pk).update(
-            status_code=None, headers={}, body=None, created_at=Now(), **fresh
-        )
-    return reservation
+        rows.update(status_code=None, headers={}, body=None, created_at=DatabaseNow(), **fresh)
+    return None
 
 
 def can_be_stored(response: HttpResponseBase) -> bool:
@@ -131,14 +138,14 @@ def _locked(rows: QuerySet[StoredResponse]) -> Any:
     return (
         rows.select_for_update()
         .annotate(
-            is_live=_truth(Q(status_code=None, lease_expires_at__gt=Now())),
-            is_answered=_truth(Q(status_code__isnull=False, expires_at__gt=Now())),
+            is_live=_truth(Q(status_code=None, lease_expires_at__gt=DatabaseNow())),
+            is_answered=_truth(Q(status_code__isnull=False, expires_at__gt=DatabaseNow())),
         )
         .get()
     )
 
 
-def _truth(condition: Q) -> ExpressionWrapper:
+def _truth(condition: Q) -> Any:
     return ExpressionWrapper(condition, output_field=BooleanField())
 
 

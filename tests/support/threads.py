@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Generic, TypeVar
 
 from django.db import connections
@@ -58,3 +59,18 @@ def wait_until(condition: Callable[[], object], what: str, every: float = 0.01) 
 def wait_for(event: threading.Event, what: str) -> None:
     """Wait for something that another thread does."""
     assert event.wait(PATIENCE), f"waited in vain until {what}"
+
+
+def elsewhere(work: Callable[[], T]) -> Future[T]:
+    """Run it in a thread, and close what the thread has opened."""
+
+    def run() -> T:
+        try:
+            return work()
+        finally:
+            connections.close_all()
+
+    pool = ThreadPoolExecutor(1)
+    future = pool.submit(run)
+    pool.shutdown(wait=False)
+    return future
