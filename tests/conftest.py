@@ -14,9 +14,9 @@ from pytest_django.plugin import DjangoDbBlocker
 
 from django_outbox.databases import Database, database_for
 from tests.support import services
-from tests.support.rabbitmq import rabbitmq, rabbitmq_node, rabbitmq_vhost
+from tests.support.rabbitmq import rabbitmq, rabbitmq_node, rabbitmq_publisher, rabbitmq_vhost
 
-__all__ = ["rabbitmq", "rabbitmq_node", "rabbitmq_vhost"]
+__all__ = ["rabbitmq", "rabbitmq_node", "rabbitmq_publisher", "rabbitmq_vhost"]
 
 EVERY_DATABASE = ["postgresql", "mysql", "sqlite"]
 _URLS = {"postgresql": services.POSTGRESQL_URL, "mysql": services.MYSQL_URL}

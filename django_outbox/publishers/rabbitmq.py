@@ -31,6 +31,7 @@ from django_outbox.brokers.rabbitmq.options import (
     text,
 )
 from django_outbox.brokers.rabbitmq.rounds import (
+    NO_ANSWER,
     EncodedProperties,
     End,
     Ending,
@@ -50,6 +51,8 @@ DEFAULT_CONFIRM_TIMEOUT: Final = timedelta(seconds=20)
 _KEYS: Final = CONNECTION_KEYS | {"EXCHANGE", "MANDATORY", "CONFIRM_TIMEOUT"}
 #: What the I/O thread may need to say that time is up.
 _GRACE: Final = 1.0
+#: For the answer to a probe, once there is a connection.
+_PROBE_TIMEOUT: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,10 +108,14 @@ class RabbitMQPublisher:
         """
         question = Question()
         try:
-            self._open_channel().ask(question)
+            channel = self._open_channel()
         except (OSError, ssl.SSLError, RuntimeError) as error:
             return _not_started(error)
-        return question.wait(self._options.longest_publish)
+        channel.ask(question)
+        answer = question.wait(self._options.connection.stack_timeout + _PROBE_TIMEOUT)
+        if answer == NO_ANSWER:
+            self._forget(channel)
+        return answer
 
     def close(self) -> None:
         """Let go of the connection. The publisher can be used again afterwards."""
@@ -211,6 +218,9 @@ def _encode(messages: Sequence[Message]) -> tuple[list[Outgoing], list[Receipt]]
             refused.append(Receipt(message.id, Outcome.REJECTED, str(error)))
         except UnicodeEncodeError:
             reason = "its body holds a lone surrogate, which is no Unicode text"
+            refused.append(Receipt(message.id, Outcome.REJECTED, reason))
+        except Exception as error:  # whatever is wrong with a message concerns only that message
+            reason = f"it cannot be encoded ({type(error).__name__})"
             refused.append(Receipt(message.id, Outcome.REJECTED, reason))
         else:
             outgoing.append(Outgoing(message.id, message.topic, properties, body))

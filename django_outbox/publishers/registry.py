@@ -38,7 +38,8 @@ def publisher_class(backend: str) -> type[Publisher]:
 
 
 def _make(alias: str) -> Publisher:
-    config = outbox_settings().publishers.get(alias)
+    settings = outbox_settings()
+    config = settings.publishers.get(alias)
     if config is None:
         raise ImproperlyConfiguredOutbox(f"OUTBOX['PUBLISHERS'] has no {alias!r}.")
     try:
@@ -47,7 +48,7 @@ def _make(alias: str) -> Publisher:
         raise ImproperlyConfiguredOutbox(
             f"OUTBOX['PUBLISHERS'][{alias!r}]['BACKEND'] cannot be imported: {error}"
         ) from error
-    return backend(alias, config.options)
+    return backend(alias, {"CONFIRM_TIMEOUT": settings.confirm_timeout, **config.options})
 
 
 def _reset(*, setting: str, **kwargs: Any) -> None:

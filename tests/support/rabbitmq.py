@@ -11,7 +11,7 @@ import shutil
 import socket
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,7 +22,9 @@ from uuid import UUID, uuid4
 import pika
 import pytest
 
+from django_outbox.publishers.rabbitmq import RabbitMQPublisher
 from tests.support import services
+from tests.support.certificates import Authority
 from tests.support.proxy import TcpProxy
 
 _LIB = Path("/usr/lib/rabbitmq/bin")
@@ -145,6 +147,22 @@ def rabbitmq(rabbitmq_vhost: Broker) -> Iterator[Broker]:
     rabbitmq_vhost.disconnect()
 
 
+@pytest.fixture
+def rabbitmq_publisher(rabbitmq: Broker) -> Iterator[Callable[..., RabbitMQPublisher]]:
+    """Makes publishers to an exchange of the session's virtual host, with more options as wanted."""
+    made: list[RabbitMQPublisher] = []
+
+    def of(exchange: str, **options: Any) -> RabbitMQPublisher:
+        made.append(
+            RabbitMQPublisher("test", {"URL": rabbitmq.url, "EXCHANGE": exchange, **options})
+        )
+        return made[-1]
+
+    yield of
+    for publisher in made:
+        publisher.close()
+
+
 def _rabbitmqctl(*arguments: str) -> bool:
     if shutil.which("rabbitmqctl") is None:
         return False
@@ -166,10 +184,19 @@ class Node:
         self._name = f"outbox_{os.getpid()}@localhost"
         self._process: subprocess.Popen[bytes] | None = None
         self.broker = Broker(f"amqp://guest:guest@127.0.0.1:{self.port}/%2F")
+        self.tls_port = _free_port()
+        self.authority = Authority(base)
+        certificate, key = self.authority.issue("server", "localhost")
         (base / "rabbitmq.conf").write_text(
             f"max_message_size = {NODE_MAX_MESSAGE_SIZE}\n"
             f"frame_max = {NODE_FRAME_MAX}\n"
             f"listeners.tcp.local = 127.0.0.1:{self.port}\n"
+            f"listeners.ssl.local = 127.0.0.1:{self.tls_port}\n"
+            f"ssl_options.cacertfile = {self.authority.path}\n"
+            f"ssl_options.certfile = {certificate}\n"
+            f"ssl_options.keyfile = {key}\n"
+            "ssl_options.verify = verify_peer\n"
+            "ssl_options.fail_if_no_peer_cert = false\n"
             "log.console = false\n"
         )
         (base / "enabled_plugins").write_text("[].\n")
@@ -211,13 +238,32 @@ class Node:
 
     def control(self, *arguments: str) -> None:
         """Run ``rabbitmqctl`` on this node."""
-        subprocess.run(
+        self.output(*arguments)
+
+    def output(self, *arguments: str) -> str:
+        """Run ``rabbitmqctl`` on this node; what it prints."""
+        done = subprocess.run(
             [_LIB / "rabbitmqctl", "-q", *arguments],
             env=self._environment,
             check=True,
             capture_output=True,
+            text=True,
             timeout=150,
         )
+        return done.stdout
+
+    @contextmanager
+    def suspended(self, queue: str) -> Iterator[None]:
+        """A classic queue that takes messages and confirms none, until the block ends."""
+        evaluate = (
+            f'{{ok, Q}} = rabbit_amqqueue:lookup(rabbit_misc:r(<<"/">>, queue, <<"{queue}">>)),'
+            " sys:{}(amqqueue:get_pid(Q))."
+        )
+        self.control("eval", evaluate.replace("{}", "suspend"))
+        try:
+            yield
+        finally:
+            self.control("eval", evaluate.replace("{}", "resume"))
 
     @contextmanager
     def memory_alarm(self) -> Iterator[None]:

@@ -147,9 +147,13 @@ class ConfirmChannel:
     def _on_channel_close(self, channel: Any, error: BaseException) -> None:
         if channel is not self._channel:
             return
+        was_ready = self._is_ready
         self._channel, self._is_ready = None, False
         if not isinstance(error, exceptions.ChannelClosedByBroker):
             return  # the connection has ended, and the link will say how
+        if not was_ready:
+            self._link.cut(Ending(End.LOST, f"the broker opens no channel: {reply(error)}"))
+            return
         ending = Ending(End.CHANNEL_CLOSED, reply(error), error.reply_code)
         for round_ in [r for r in self._rounds if r.next]:
             self._finish(round_, ending)

@@ -7,6 +7,7 @@ alone when the channel closes. Only that one is charged.
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -15,7 +16,9 @@ from django_outbox.brokers.rabbitmq.rounds import End, Ending, Outgoing, Round
 from django_outbox.publishers.base import Outcome, Receipt
 
 NEIGHBOUR: Final = "a neighbour made the broker close the channel"
-_NO_SUCH_EXCHANGE: Final = 404
+#: What the broker says of the exchange concerns every message: a round goes to one exchange.
+#: Anything else it says may concern one message, and is looked into.
+_OF_THE_EXCHANGE: Final = re.compile(r"no exchange|access to exchange|to internal exchange")
 #: The broker blames itself: another attempt may succeed.
 _BROKERS_FAULT: Final = frozenset({506, 541})
 
@@ -27,8 +30,7 @@ def judge(round_: Round, ending: Ending) -> tuple[list[Receipt], list[Outgoing]]
     match ending.end:
         case End.SETTLED:
             pass
-        case End.CHANNEL_CLOSED if ending.code == _NO_SUCH_EXCHANGE:
-            # All of them go to the same exchange.
+        case End.CHANNEL_CLOSED if _OF_THE_EXCHANGE.search(ending.reason):
             receipts += _receipts([*sent, *unsent], Outcome.REJECTED, ending.reason)
         case End.CHANNEL_CLOSED | End.CONNECTION_REFUSED:
             return receipts, [*sent, *unsent]

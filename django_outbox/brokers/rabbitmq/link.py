@@ -116,7 +116,8 @@ class Link:
 
     def _run(self) -> None:
         try:
-            self._loop.call_later(self._connect_timeout, self._give_up_connecting)
+            # pika has its own timers for each step except the name look-up.
+            self._loop.call_later(self._connect_timeout + 0.5, self._give_up_connecting)
             self._connect()
             self._loop.start()
         except Exception as error:

@@ -103,7 +103,11 @@ def ended(ending, sent, unsent):
 @pytest.mark.parametrize(
     ("ending", "expected"),
     [
-        (Ending(End.CHANNEL_CLOSED, "404", 404), {Outcome.REJECTED: 5}),
+        (Ending(End.CHANNEL_CLOSED, "404 NOT_FOUND - no exchange 'x'"), {Outcome.REJECTED: 5}),
+        (
+            Ending(End.CHANNEL_CLOSED, "403 ACCESS_REFUSED - access to exchange 'x' refused"),
+            {Outcome.REJECTED: 5},
+        ),
         (Ending(End.TIMED_OUT), {Outcome.FAILED: 3, Outcome.NOT_SENT: 2}),
         (Ending(End.TOO_SLOW), {Outcome.NOT_SENT: 5}),
         (Ending(End.CLOSED), {Outcome.NOT_SENT: 5}),
@@ -119,7 +123,7 @@ def test_what_the_end_of_a_round_means_to_its_messages(ending, expected):
     "ending",
     [
         Ending(End.CHANNEL_CLOSED, "406", 406),
-        Ending(End.CHANNEL_CLOSED, "403", 403),
+        Ending(End.CHANNEL_CLOSED, "403 ACCESS_REFUSED - write access to topic 'a.b'", 403),
         Ending(End.CONNECTION_REFUSED, "501", 501),
     ],
 )
