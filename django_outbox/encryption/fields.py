@@ -112,7 +112,7 @@ class EncryptedField(_Field):
         __traceback_hide__ = True
         if isinstance(value, StoredValue):
             return self._stored(value)
-        plaintext = self._plaintext(value)
+        plaintext = self.plaintext_of(value)
         key = verify_for_writing(keyring(), connection.alias)
         index = self.blind_index
         tag = None if index is None else index.tag(self._text(plaintext), connection.alias)
@@ -141,9 +141,10 @@ class EncryptedField(_Field):
 
     def index_text(self, value: Any) -> str:
         """The value as the blind index sees it, before its normalisers."""
-        return self._text(self._plaintext(value))
+        return self._text(self.plaintext_of(value))
 
-    def _plaintext(self, value: Any) -> bytes:
+    def plaintext_of(self, value: Any) -> bytes:
+        """The bytes that are sealed for this value."""
         __traceback_hide__ = True
         plaintext = self.to_plaintext(value)
         if isinstance(plaintext, bytes):

@@ -7,6 +7,7 @@ value sealed under it: both stay or neither does.
 
 from __future__ import annotations
 
+import time
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -30,7 +31,17 @@ CANARY = "canary"
 _verified: set[_Use] = set()
 #: Those that this process has recorded and not yet seen committed.
 _uncommitted: set[_Use] = set()
-conf.on_change.append(_verified.clear)
+#: Those that were not recorded when a search looked, and when to look again (monotonic seconds).
+_absent: dict[_Use, float] = {}
+_ABSENT_FOR = 60.0
+
+
+def _forget() -> None:
+    _verified.clear()
+    _absent.clear()
+
+
+conf.on_change.append(_forget)
 
 
 def verify_for_writing(ring: Keyring, using: str) -> Key:
@@ -50,7 +61,8 @@ def verify_for_searching(ring: Keyring, using: str) -> tuple[Key, ...]:
     With a wrong index key every search would come back empty, without an error.
     """
     for key in ring.active:
-        if (using, ring.name, key.kid, key.fingerprint) not in _verified:
+        use = (using, ring.name, key.kid, key.fingerprint)
+        if use not in _verified and _absent.get(use, 0.0) <= time.monotonic():
             _verify(ring, key, using, record=False)
     return ring.active
 
@@ -92,7 +104,7 @@ def mark_destroyed(ring: str, kid: str, fingerprint: str, using: str) -> None:
 
 
 def record_after_migrate(*, using: str, **kwargs: Any) -> None:
-    """Record the primary keys while nothing else waits for it (Django's ``post_migrate``).
+    """Record the active keys while nothing else waits for it (Django's ``post_migrate``).
 
     Rings that are missing, wrong or far away are left to the first write and the checks.
     """
@@ -102,7 +114,9 @@ def record_after_migrate(*, using: str, **kwargs: Any) -> None:
     for name, provider in conf.encryption_settings().providers.items():
         if provider.local:
             with suppress(EncryptionError):
-                verify_for_writing(conf.keyring(name), using)
+                ring = conf.keyring(name)
+                for key in ring.active:
+                    _verify(ring, key, using, record=True)
 
 
 def _verify(ring: Keyring, key: Key, using: str, *, record: bool) -> None:
@@ -122,7 +136,9 @@ def _verify(ring: Keyring, key: Key, using: str, *, record: bool) -> None:
             place=ring.name,
         ) from error
     if row is None:
-        return  # Never used for writing here: nothing to compare with, and nothing to find.
+        # Never used for writing here: nothing to compare with, and nothing to find.
+        _absent[use] = time.monotonic() + _ABSENT_FOR
+        return
     wrong = compare(row, key, ring)
     if wrong is not None:
         raise wrong

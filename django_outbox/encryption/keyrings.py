@@ -90,9 +90,12 @@ class Keyring:
         """The ring of these keys."""
         by_kid: dict[str, Key] = {}
         by_fingerprint: dict[str, str] = {}
+        # Databases may compare without case, so ids that differ in nothing else are the same.
+        spelled: set[str] = set()
         for key in keys:
-            if key.kid in by_kid:
+            if key.kid.lower() in spelled:
                 raise KeyringError("is there twice.", cause="same-kid", kid=key.kid, place=name)
+            spelled.add(key.kid.lower())
             twin = by_fingerprint.setdefault(key.fingerprint, key.kid)
             if twin != key.kid:
                 raise KeyringError(
