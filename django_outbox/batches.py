@@ -20,7 +20,9 @@ class Limits:
     """Sum of the rows' ``size``; one row is taken whatever its size."""
     lease: timedelta
     topics: TopicSelection = EVERY_TOPIC
-    """Which topics may be claimed: the relay's ``--topics``, less those whose broker is down."""
+    """Which topics this relay serves: its ``--topics``."""
+    reachable: TopicSelection = EVERY_TOPIC
+    """Which topics have a broker that is not known to be down."""
     unordered: TopicSelection = NO_TOPIC
     """Topics routed with ``ordering="none"``: their aggregate holds nothing back."""
     blocking: TopicSelection = NO_TOPIC

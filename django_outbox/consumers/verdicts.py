@@ -12,6 +12,8 @@ from datetime import timedelta
 from enum import Enum, auto
 from typing import TYPE_CHECKING, TypeAlias, assert_never
 
+from django_outbox.backoff import retry_delay
+
 if TYPE_CHECKING:
     from django_outbox.conf import RetryPolicy
 
@@ -137,14 +139,3 @@ def verdict_of_all(verdicts: Sequence[Verdict]) -> Verdict:
         return max(charged or again, key=lambda each: each.delay)
     given_up = [each for each in verdicts if isinstance(each, DeadLetter)]
     return given_up[0] if given_up else Ack(Processed.HANDLED)
-
-
-def retry_delay(attempts: int, policy: RetryPolicy, rng: random.Random = _random) -> timedelta:
-    """How long to wait after the given number of failed attempts.
-
-    Evenly random between nothing and an exponential ceiling ("full jitter", Brooker 2015). The
-    exponent is clamped: any number of attempts is safe.
-    """
-    base, cap = policy.base.total_seconds(), policy.cap.total_seconds()
-    exponent = min(max(attempts, 1) - 1, 30)
-    return timedelta(seconds=rng.uniform(0, min(cap, base * 2**exponent)))

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeAlias
 
+from django_outbox.batches import Limits
 from django_outbox.topics import TopicSelection, pattern_regex
 
 #: A piece of SQL and its parameters, in their order.
@@ -72,19 +73,16 @@ END)
 
 
 @lru_cache(maxsize=256)
-def free_rows(
-    dialect: Dialect,
-    table: str,
-    topics: TopicSelection,
-    unordered: TopicSelection,
-    blocking: TopicSelection,
-) -> FreeRows:
+def free_rows(dialect: Dialect, table: str, limits: Limits) -> FreeRows:
     """The rows of the topics that are under no live lease and that order does not hold back."""
     condition = f"(lease_expires_at IS NULL OR lease_expires_at <= {dialect.now})"
-    chosen, params = selected(topics, dialect)
-    if (chosen, params) != EVERYTHING:
-        condition += f" AND {chosen}"
-    loose, loose_params = selected(unordered, dialect)
+    params: tuple[object, ...] = ()
+    for selection in (limits.topics, limits.reachable):
+        chosen, chosen_params = selected(selection, dialect)
+        if (chosen, chosen_params) != EVERYTHING:
+            condition += f" AND {chosen}"
+            params += chosen_params
+    loose, loose_params = selected(limits.unordered, dialect)
     if (loose, loose_params) == EVERYTHING:
         return FreeRows(("", ()), (condition, params))
     condition += " AND " + _IN_ORDER.format(unordered=loose, hint=dialect.hint)
@@ -92,7 +90,7 @@ def free_rows(
         _TRIED.format(table=table, index=dialect.busy_index, unordered=loose),
         loose_params,
     )
-    dead, dead_params = selected(blocking, dialect)
+    dead, dead_params = selected(limits.blocking, dialect)
     if (dead, dead_params) != NOTHING:
         held, held_params = (
             held + _BLOCKING.format(table=table, blocking=dead),

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from django_outbox.backoff import retry_delay
 from django_outbox.conf import RetryPolicy
 from django_outbox.consumers.verdicts import (
     MAX_REASON,
@@ -16,7 +17,6 @@ from django_outbox.consumers.verdicts import (
     Failure,
     Processed,
     RetryLater,
-    retry_delay,
     verdict,
 )
 

@@ -1,0 +1,257 @@
+"""The relay: claim, publish, settle, and again.
+
+``run_once`` is the unit; ``drain`` and ``run`` repeat its steps with two batches under way, so that
+claiming and settling overlap with waiting for confirms. The engine knows neither Django's commands
+nor any broker.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from time import monotonic, sleep
+
+from django.db import Error as DatabaseError
+
+from django_outbox.backoff import retry_delay
+from django_outbox.batches import Batch, Claimed, Limits, Released, Verdict
+from django_outbox.conf import OutboxSettings, outbox_settings
+from django_outbox.databases import Database, database_for, outbox_alias
+from django_outbox.databases.errors import is_disconnect
+from django_outbox.publishers.base import Publisher, Receipt
+from django_outbox.publishers.registry import publisher_for as registered_publisher
+from django_outbox.relay.breakers import Breakers
+from django_outbox.relay.claim import leased_by, limits_of
+from django_outbox.relay.flights import Flight
+from django_outbox.relay.publish import BatchPublishing
+from django_outbox.relay.settle import Totals, settle
+from django_outbox.relay.shutdown import Stop
+from django_outbox.relay.verdicts import exhausted, is_exhausted, verdict
+from django_outbox.relay.wakeup import Wakeup
+from django_outbox.topics import EVERY_TOPIC, TopicSelection
+
+logger = logging.getLogger(__name__)
+
+#: Batches under way at once: while one waits for its confirms, the next is claimed and sent.
+DEPTH = 2
+#: Seconds between two looks at a stop while batches are under way.
+_GLANCE = 0.2
+#: Seconds between two progress lines, which come only where something happened.
+_PROGRESS = 30.0
+
+
+class Relay:
+    """One relay: any number of them work side by side, each in its own process or thread."""
+
+    def __init__(
+        self,
+        database: Database | None = None,
+        settings: OutboxSettings | None = None,
+        *,
+        publisher_for: Callable[[str], Publisher] = registered_publisher,
+        topics: TopicSelection = EVERY_TOPIC,
+        on_turn: Callable[[], object] = lambda: None,
+    ) -> None:
+        """``on_turn`` is called after every healthy turn: for a liveness file."""
+        self.settings = settings or outbox_settings()
+        self.database = database or database_for(outbox_alias())
+        self.totals = Totals()
+        self._publisher_for = publisher_for
+        self._on_turn = on_turn
+        self._limits = limits_of(self.settings, topics)
+        self._name = leased_by()
+        self._breakers = Breakers(self.settings.routes, publisher_for, self.settings.breaker_cap)
+        self._publishing = BatchPublishing(
+            self.settings.routes,
+            publisher_for,
+            lambda: self._stop is not None and self._stop.is_set,
+        )
+        self._stop: Stop | None = None
+        self._flights: list[Flight] = []
+        self._landed = threading.Event()
+        self._may_find_more = True
+        self._reported = replace(self.totals)
+        self._report_at = monotonic() + _PROGRESS
+
+    @property
+    def is_any_broker_down(self) -> bool:
+        """Whether messages were left because their broker does not answer."""
+        return self._breakers.is_any_open
+
+    def run_once(self) -> Totals:
+        """Claim, publish and settle one batch. Returns what became of it."""
+        self._breakers.probe_now()
+        turn = Totals()
+        if self._take_off():
+            flight = self._flights.pop()
+            while not flight.is_over:
+                self._landed.wait(_GLANCE)
+            turn = self._settle(flight)
+        return turn
+
+    def drain(self, max_seconds: float | None = None) -> Totals:
+        """Work until nothing is due, no broker answers, or time is up; then settle what is under way.
+
+        Raises what the database raises. Works inside the transaction of a test case, too.
+        """
+        before = replace(self.totals)
+        ends = None if max_seconds is None else monotonic() + max_seconds
+        self._breakers.probe_now()
+        self._may_find_more = True
+        while self._turn(may_claim=ends is None or monotonic() < ends):
+            pass
+        return self.totals.since(before)
+
+    def run(self, stop: Stop) -> None:
+        """Work until the stop; then wait for what is under way, settle it, and release the rest.
+
+        Survives the loss of the database and of brokers. Raises only for what no waiting can mend.
+        """
+        self._stop = stop
+        wakeup = self._wakeup()
+        try:
+            lost_for = 0
+            while not stop.is_set:
+                try:
+                    self._work(stop, wakeup)
+                    lost_for = 0
+                except DatabaseError as error:
+                    if not is_disconnect(error):
+                        raise
+                    lost_for += 1
+                    self._wait_for_database(stop, lost_for)
+            logger.info("Stopping: %s.", stop.reason)
+            self._finish()
+        finally:
+            wakeup.close()
+            self._stop = None
+            self._report_progress(at_once=True)
+
+    def _work(self, stop: Stop, wakeup: Wakeup) -> None:
+        """One turn, and a sleep where it found nothing to do."""
+        self._breakers.probe()
+        if self._turn():
+            wakeup.had_work()
+        else:
+            self.database.connection.close_if_unusable_or_obsolete()
+            wait = self._breakers.seconds_to_probe()
+            if self._breakers.are_all_open:
+                stop.wait(min(wait or _GLANCE, _GLANCE))
+            else:
+                wakeup.sleep(stop, self._seconds_until_due)
+                self.database.connection.close_if_unusable_or_obsolete()
+            self._may_find_more = True
+        self._on_turn()
+        self._report_progress()
+
+    def _turn(self, *, may_claim: bool = True) -> bool:
+        """Settle what has come back, and send off another batch. False: there was nothing to do."""
+        if self._settle_landed():
+            self._may_find_more = True
+        has_room = len(self._flights) < DEPTH
+        if may_claim and has_room and self._may_find_more and self._take_off():
+            return True
+        if not self._flights:
+            return False
+        if not self._landed.wait(_GLANCE):
+            self._may_find_more = True
+        return True
+
+    def _take_off(self) -> bool:
+        """Claim a batch and send it on its way. False where nothing was due."""
+        if self._breakers.are_all_open:
+            return False
+        limits = replace(self._limits, reachable=self._breakers.reachable())
+        batch = self.database.claim(limits, self._name)
+        # After a batch that was not full, the next claim waits for news.
+        self._may_find_more = batch is not None and _is_full(batch, limits)
+        if batch is None:
+            return False
+        policy = self.settings.retry
+        fresh = [each for each in batch.claimed if not is_exhausted(each.attempts, policy)]
+        self._flights.append(
+            Flight(batch, fresh, self._publishing, self._publisher_for, self._landed)
+        )
+        return True
+
+    def _settle_landed(self) -> bool:
+        """Settle every batch that has all its receipts. True where there was one."""
+        self._landed.clear()
+        landed = [flight for flight in self._flights if flight.is_over]
+        for flight in landed:
+            self._flights.remove(flight)
+            self._settle(flight)
+        return bool(landed)
+
+    def _settle(self, flight: Flight) -> Totals:
+        receipts: dict[int, Receipt] = {}
+        for alias, part in list(flight.receipts.items()):
+            receipts |= part
+            if alias is not None:
+                self._breakers.look_at(alias, part.values())
+        verdicts = {
+            each.row_id: self._verdict(each, receipts.get(each.row_id))
+            for each in flight.batch.claimed
+        }
+        turn = settle(
+            self.database,
+            flight.batch,
+            verdicts,
+            delete_published=self.settings.retention.published == timedelta(0),
+            pause=self._pause,
+        )
+        self.totals.add(turn)
+        return turn
+
+    def _verdict(self, each: Claimed, receipt: Receipt | None) -> Verdict:
+        if is_exhausted(each.attempts, self.settings.retry):
+            return exhausted(each.attempts)
+        if receipt is None:  # the relay stops before the broker has answered
+            return Released()
+        return verdict(receipt, each.attempts, self.settings.retry)
+
+    def _finish(self) -> None:
+        """Wait for what is under way, as long as a stop may take; settle it, and release the rest."""
+        ends = monotonic() + self.settings.shutdown_timeout.total_seconds()
+        while self._flights and monotonic() < ends:
+            if not self._settle_landed():
+                self._landed.wait(_GLANCE)
+        while self._flights:
+            self._settle(self._flights.pop(0))
+
+    def _pause(self, seconds: float) -> None:
+        if self._stop is None or self._stop.is_set:
+            sleep(seconds)
+        else:
+            self._stop.wait(seconds)
+
+    def _wait_for_database(self, stop: Stop, failures: int) -> None:
+        if failures == 1:
+            logger.warning("The database went away; the relay goes on when it is back.")
+        self.database.connection.close()
+        stop.wait(min(retry_delay(failures, self.settings.retry).total_seconds(), 5.0))
+
+    def _seconds_until_due(self) -> float | None:
+        limits = replace(self._limits, reachable=self._breakers.reachable())
+        return self.database.seconds_until_due(limits)
+
+    def _wakeup(self) -> Wakeup:
+        listener = self.database.listener() if self.settings.wakeup == "notify" else None
+        return Wakeup(self.settings.poll_interval, listener)
+
+    def _report_progress(self, *, at_once: bool = False) -> None:
+        if not at_once and monotonic() < self._report_at:
+            return
+        self._report_at = monotonic() + _PROGRESS
+        since = self.totals.since(self._reported)
+        self._reported = replace(self.totals)
+        if since != Totals():
+            logger.info("%s", since)
+
+
+def _is_full(batch: Batch, limits: Limits) -> bool:
+    size = sum(each.size for each in batch.claimed)
+    return len(batch) >= limits.rows or 2 * size >= limits.bytes

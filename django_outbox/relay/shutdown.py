@@ -1,0 +1,69 @@
+"""SIGTERM or SIGINT: stop in good order; a second one: at once."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+#: The exit status after a second signal.
+EXIT_AT_ONCE = 130
+
+
+class Stop:
+    """Whether the relay should stop, and something to sleep on until it should.
+
+    No lock is taken in ``set``: it may run in a signal handler that interrupts ``wait``.
+    """
+
+    def __init__(self) -> None:
+        self.reason = ""
+        """Who asked for the stop; empty: nobody yet."""
+        self._read_fd, self._write_fd = os.pipe()
+
+    @property
+    def is_set(self) -> bool:
+        """Whether somebody asked for the stop."""
+        return self.reason != ""
+
+    def set(self, reason: str = "stop") -> None:
+        """Ask for the stop. Safe in a signal handler and from any thread."""
+        if not self.reason:
+            self.reason = reason
+            os.write(self._write_fd, b"x")
+
+    def wait(self, seconds: float) -> bool:
+        """Sleep that long, or until the stop. True: stop."""
+        readable, _, _ = select.select([self._read_fd], [], [], max(seconds, 0.0))
+        return bool(readable)
+
+    def fileno(self) -> int:
+        """A descriptor that is readable once the stop is set."""
+        return self._read_fd
+
+    def close(self) -> None:
+        """Let go of the descriptors."""
+        os.close(self._read_fd)
+        os.close(self._write_fd)
+
+
+@contextmanager
+def stop_on_signals() -> Iterator[Stop]:
+    """A Stop that SIGTERM and SIGINT set while the block lasts; a second signal ends the process."""
+    stop = Stop()
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if stop.is_set:
+            os._exit(EXIT_AT_ONCE)
+        stop.set(signal.Signals(number).name)
+
+    previous = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield stop
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+        stop.close()
