@@ -83,6 +83,8 @@ def read(intake: Intake, delivery: Delivery) -> Received:
         raise MalformedMessage(
             "body", f"has {size:,} bytes; OUTBOX['MAX_MESSAGE_BYTES'] allows {largest:,}"
         )
+    if delivery.properties.fault:
+        raise MalformedMessage("message:", delivery.properties.fault)
     routing_key = first_routing_key(delivery)
     message = from_amqp(delivery.properties, delivery.body, routing_key=routing_key)
     message = replace(message, attempt=failed_attempts(delivery.headers) + 1)
@@ -92,5 +94,5 @@ def read(intake: Intake, delivery: Delivery) -> Received:
         raise MalformedMessage("body", "is not JSON") from None
     consumers = intake.takers(message.topic)
     if not consumers:
-        raise MalformedMessage("topic", f"{message.topic!r} is taken by no consumer of this queue")
+        raise MalformedMessage("topic", "is taken by no consumer of this queue")
     return Received(delivery, intake.work_queue(delivery.queue), message, consumers)

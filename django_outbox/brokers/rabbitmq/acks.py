@@ -22,10 +22,11 @@ class AckWindow:
         self._order.append(tag)
         self._open.add(tag)
 
-    def done(self, tag: int) -> None:
-        """Note that a delivery may be acknowledged."""
+    def done(self, tag: int) -> int:
+        """Note that a delivery may be acknowledged. Returns how many of them wait for their ack."""
         if tag in self._open:
             self._done.add(tag)
+        return len(self._done)
 
     def gone(self, tag: int) -> None:
         """Note that a delivery was given back to the broker and needs no ack."""

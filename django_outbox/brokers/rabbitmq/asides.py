@@ -18,6 +18,7 @@ from pika import exceptions
 
 from django_outbox.brokers.rabbitmq.connection import ConnectionOptions
 from django_outbox.brokers.rabbitmq.errors import connection_trouble, reply
+from django_outbox.brokers.rabbitmq.rounds import EncodedProperties
 from django_outbox.brokers.rabbitmq.subscription import Delivery
 from django_outbox.brokers.rabbitmq.topology import WorkQueue
 from django_outbox.wire.amqp import ASIDE_PREFIX, is_brokers
@@ -34,21 +35,6 @@ REASON: Final = f"{ASIDE_PREFIX}reason"
 QUEUE: Final = f"{ASIDE_PREFIX}queue"
 DEAD_AT: Final = f"{ASIDE_PREFIX}dead-at"
 
-#: Kept as they came. Not ``expiration``, which is for waiting only, nor ``user_id``, which the broker
-#: compares with the connection's own user.
-_KEPT: Final = (
-    "content_type",
-    "content_encoding",
-    "priority",
-    "correlation_id",
-    "reply_to",
-    "message_id",
-    "timestamp",
-    "type",
-    "app_id",
-    "cluster_id",
-)
-_PERSISTENT: Final = 2
 #: The broker's code for a header frame that is larger than it takes (AMQP 0-9-1, 1.1).
 _FRAME_ERROR: Final = 501
 #: Seconds that a publish may wait for a broker that has stopped to read.
@@ -88,30 +74,31 @@ def first_routing_key(delivery: Delivery) -> str:
 def to_wait(delivery: Delivery, queue: WorkQueue, delay: timedelta, attempts: int) -> Aside:
     """The message on its way to come again after the delay, with that many attempts behind it."""
     name, milliseconds = queue.wait_queue(delay)
-    properties = _properties(delivery, {ATTEMPTS: attempts})
-    properties.expiration = str(milliseconds)
+    properties = _properties(delivery, {ATTEMPTS: attempts}, expiration=str(milliseconds))
     return Aside("", name, properties, delivery.body)
 
 
 def to_dead_letters(delivery: Delivery, exchange: str, queue: WorkQueue, reason: str) -> Aside:
     """The message on its way to the dead-letter queue, with the reason in its headers."""
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    notes = {REASON: reason, QUEUE: delivery.queue, DEAD_AT: now}
+    notes: dict[str, str | int] = {REASON: reason, QUEUE: delivery.queue, DEAD_AT: now}
     return Aside(exchange, queue.name, _properties(delivery, notes), delivery.body)
 
 
-def _properties(delivery: Delivery, notes: Mapping[str, Any]) -> Any:
+def _properties(delivery: Delivery, notes: dict[str, str | int], expiration: str = "") -> Any:
+    first_exchange = delivery.headers.get(EXCHANGE)
+    if not isinstance(first_exchange, str):
+        first_exchange = delivery.exchange
+    notes |= {ROUTING_KEY: first_routing_key(delivery), EXCHANGE: first_exchange}
     # Without the broker's own headers: with x-death kept, it takes the second round through a wait
     # queue for a cycle and drops the message.
-    headers = {
-        name: value
-        for name, value in delivery.headers.items()
-        if not is_brokers(name) and not name.startswith(ASIDE_PREFIX)
-    }
-    headers[ROUTING_KEY] = first_routing_key(delivery)
-    headers[EXCHANGE] = delivery.headers.get(EXCHANGE, delivery.exchange)
-    kept = {name: getattr(delivery.properties, name) for name in _KEPT}
-    return pika.BasicProperties(headers={**headers, **notes}, delivery_mode=_PERSISTENT, **kept)
+    return EncodedProperties(
+        delivery.properties.copied(without=_is_ours, notes=notes, expiration=expiration)
+    )
+
+
+def _is_ours(header: str) -> bool:
+    return is_brokers(header) or header.startswith(ASIDE_PREFIX)
 
 
 class AsideSender:
@@ -129,10 +116,6 @@ class AsideSender:
 
     def send(self, aside: Aside) -> NotSent | None:
         """Publish and wait for the broker's word. None: it has taken responsibility for the copy."""
-        try:
-            aside.properties.encode()
-        except Exception as error:  # pika raises what its encoder happens to raise
-            return NotSent(f"AMQP cannot encode it again: {type(error).__name__}", for_good=True)
         failure = self._try(aside)
         if failure is not None and self._channel is None and not failure.for_good:
             # An idle connection may be long gone without anybody having noticed.

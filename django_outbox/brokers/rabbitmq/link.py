@@ -51,13 +51,19 @@ class LinkListener(Protocol):
 class Link:
     """One connection and its thread."""
 
-    def __init__(self, options: ConnectionOptions, name: str, listener: LinkListener) -> None:
+    def __init__(
+        self,
+        options: ConnectionOptions,
+        name: str,
+        listener: LinkListener,
+        services: Callable[[IOLoop], GatheringServices] = GatheringServices,
+    ) -> None:
         """Raises ``OSError`` or ``ssl.SSLError`` where a TLS file cannot be used."""
         self._untried = deque(options.parameters(name))
         self._connect_timeout = sum(parameters.stack_timeout for parameters in self._untried)
         self._listener = listener
         self._loop = IOLoop()
-        self._services = GatheringServices(self._loop)
+        self._services = services(self._loop)
         self._lock = threading.Lock()
         self._calls: deque[Callable[[], None]] = deque()
         self._is_over = False

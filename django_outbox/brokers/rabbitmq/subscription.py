@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -22,8 +22,13 @@ from django_outbox.brokers.rabbitmq.connection import ConnectionOptions
 from django_outbox.brokers.rabbitmq.errors import reply
 from django_outbox.brokers.rabbitmq.link import Link
 from django_outbox.brokers.rabbitmq.rounds import End, Ending
+from django_outbox.brokers.rabbitmq.wrapping import WrappingServices
+from django_outbox.wire.amqp_frames import raw_properties
+from django_outbox.wire.amqp_properties import RawProperties, parse_properties
 
 _NAME: Final = "django_outbox consumer"
+#: How long acks are gathered, in seconds, unless half of the prefetch waits for them.
+_GATHER: Final = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,14 +41,13 @@ class Delivery:
     exchange: str
     routing_key: str
     redelivered: bool
-    properties: Any = field(repr=False)
-    """A ``pika.BasicProperties``."""
+    properties: RawProperties
     body: bytes = field(repr=False)
 
     @property
-    def headers(self) -> dict[str, Any]:
-        """The headers, which some publishers leave out."""
-        return self.properties.headers or {}
+    def headers(self) -> Mapping[str, Any]:
+        """The message's headers."""
+        return self.properties.headers
 
     def ack(self) -> None:
         """Say that it is done with. Without effect where the connection has ended."""
@@ -74,6 +78,7 @@ class Subscription:
         """What is not there or not allowed, in the broker's words. Empty: nothing is known to be."""
         self._queues = queues
         self._prefetch = prefetch
+        self._urgent = max(prefetch // 2, 1)
         self._needed = [("exchange", name) for name in needed_exchanges]
         self._needed += [("queue", name) for name in (*needed_queues, *queues)]
         self._deliveries: SimpleQueue[Delivery | None] = SimpleQueue()
@@ -86,7 +91,7 @@ class Subscription:
         self._connection: Any = None
         self._channel: Any = None
         self._consumer_tags: list[str] = []
-        self._link = Link(options, _NAME, self)
+        self._link = Link(options, _NAME, self, WrappingServices)
         self._link.start()
 
     @property
@@ -136,12 +141,17 @@ class Subscription:
         return taken
 
     def ack(self, tag: int) -> None:
-        """Say that a delivery is done with; acks that come together are sent together."""
+        """Say that a delivery is done with; acks of a few milliseconds are sent together.
+
+        Each wakes the I/O thread, which then takes the interpreter from the one that handles.
+        """
         with self._lock:
-            self._window.done(tag)
+            is_urgent = self._window.done(tag) == self._urgent
             ordered, self._is_flush_ordered = self._is_flush_ordered, True
-        if not ordered:
+        if is_urgent:
             self._link.call(self._flush)
+        elif not ordered:
+            self._link.call(self._flush_soon)
 
     def reject(self, tag: int) -> None:
         """Reject a delivery without requeueing it."""
@@ -221,7 +231,7 @@ class Subscription:
                 method.exchange,
                 method.routing_key,
                 bool(method.redelivered),
-                properties,
+                parse_properties(raw_properties(properties)),
                 body,
             )
         )
@@ -234,6 +244,9 @@ class Subscription:
         if isinstance(error, exceptions.ChannelClosedByBroker):
             reason = f"the broker closed the channel: {reply(error)}"
             self._link.cut(Ending(End.LOST, reason, error.reply_code))
+
+    def _flush_soon(self) -> None:
+        self._link.call_later(_GATHER, self._flush)
 
     def _flush(self) -> None:
         with self._lock:

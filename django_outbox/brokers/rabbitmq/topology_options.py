@@ -55,7 +55,8 @@ def read_topology(raw: object) -> tuple[Topology, list[Problem]]:
     reader = OptionReader(raw, WHERE)
     exchange = reader.read("EXCHANGE", _name, DEFAULT_EXCHANGE)
     dead = reader.read("DEAD_LETTER_EXCHANGE", _name, f"{exchange}.dead")
-    named = reader.read("QUEUES", _queues, {})
+    none: Mapping[str, Mapping[str, Any]] = {}
+    named = reader.read("QUEUES", _queues, none)
     reader.find_unknown(_KEYS)
     queues = []
     for name, options in named.items():
