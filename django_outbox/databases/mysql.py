@@ -246,7 +246,7 @@ class MySQL(Database):
 
     def _free(self, limits: Limits) -> FreeRows:
         dialect = MARIADB if self.connection.mysql_is_mariadb else MYSQL
-        return free_rows(dialect, self.table, limits.topics, limits.unordered, limits.blocking)
+        return free_rows(dialect, self.table, limits)
 
     def _write(self, token: UUID, outcomes: Outcomes, delete_published: bool) -> set[int]:
         ids = [

@@ -260,7 +260,7 @@ class PostgreSQL(Database):
 
     def _with_free(self, sql: str, limits: Limits, **parts: str) -> Fragment:
         """The statement, and the parameters of its first part, for the rows that the limits allow."""
-        free = free_rows(DIALECT, self.table, limits.topics, limits.unordered, limits.blocking)
+        free = free_rows(DIALECT, self.table, limits)
         (busy, busy_params), (condition, free_params) = free.with_busy, free.condition
         with_busy = f"{busy}," if busy else "WITH"
         text = sql.format(table=self.table, now=NOW, with_busy=with_busy, free=condition, **parts)

@@ -77,7 +77,7 @@ RETURNING {returning}
 
 _NEXT_DUE = """
 {with_busy}
-SELECT max(0.0, (julianday(available_at) - julianday('NOW')) * 86400.0) FROM {table}
+SELECT max(0.0, round((julianday(available_at) - julianday('NOW')) * 86400.0, 3)) FROM {table}
 WHERE status = 'pending' AND {free}
 ORDER BY available_at, id
 LIMIT 1
@@ -173,7 +173,7 @@ class SQLite(Database):
         return rows
 
     def _free(self, limits: Limits) -> FreeRows:
-        return free_rows(DIALECT, self.table, limits.topics, limits.unordered, limits.blocking)
+        return free_rows(DIALECT, self.table, limits)
 
     def _write(self, token: UUID, outcomes: Outcomes, delete_published: bool) -> set[int]:
         due = NOW_PLUS.format(seconds="json_extract(value, '$[1]')")
