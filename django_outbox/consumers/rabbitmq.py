@@ -16,6 +16,7 @@ from typing import Final, Protocol, assert_never
 
 from django.db import connections
 
+from django_outbox.backoff import retry_delay
 from django_outbox.brokers.rabbitmq.subscription import Delivery, Subscription
 from django_outbox.conf import RetryPolicy
 from django_outbox.consumers.delivery import deliver, deliver_batch, retry_policy
@@ -29,7 +30,6 @@ from django_outbox.consumers.verdicts import (
     DeadLetter,
     RetryLater,
     Verdict,
-    retry_delay,
     verdict_of_all,
 )
 from django_outbox.exceptions import ImproperlyConfiguredOutbox, MalformedMessage
@@ -48,13 +48,14 @@ _SUSPICIOUS: Final = 2
 
 
 class Stop(Protocol):
-    """Says when to stop; ``threading.Event`` is one."""
+    """Says when to stop; relay/shutdown.py has one that signals set."""
 
+    @property
     def is_set(self) -> bool:
         """Whether to stop."""
         ...
 
-    def wait(self, timeout: float) -> bool:
+    def wait(self, seconds: float) -> bool:
         """Sleep that many seconds, less when told to stop meanwhile. Whether to stop."""
         ...
 
@@ -76,13 +77,13 @@ class QueueConsumer:
         first one shows that a queue or exchange does not exist.
         """
         failures = 0
-        while not stop.is_set():
+        while not stop.is_set:
             subscription = self.subscribe()
             try:
                 self._serve(subscription, stop)
             finally:
                 subscription.close()
-            if stop.is_set():
+            if stop.is_set:
                 break
             if subscription.missing and not self._has_received:
                 raise ImproperlyConfiguredOutbox(_missing(subscription.missing))
@@ -121,7 +122,7 @@ class QueueConsumer:
         return len(deliveries)
 
     def _serve(self, subscription: Subscription, stop: Stop) -> None:
-        while not subscription.is_over and not stop.is_set():
+        while not subscription.is_over and not stop.is_set:
             self.run_once(subscription, stop)
             self._has_received = self._has_received or subscription.was_receiving
         subscription.stop()
@@ -131,7 +132,7 @@ class QueueConsumer:
     def _handle(self, deliveries: Sequence[Delivery], stop: Stop) -> None:
         together: list[Received] = []
         for delivery in deliveries:
-            if stop.is_set():
+            if stop.is_set:
                 break  # what is not acknowledged comes again
             try:
                 received = read(self._intake, delivery)

@@ -8,6 +8,7 @@ from collections import deque
 from datetime import timedelta
 from typing import Final
 
+from django_outbox.backoff import retry_delay
 from django_outbox.brokers.rabbitmq.asides import (
     Aside,
     AsideSender,
@@ -18,7 +19,6 @@ from django_outbox.brokers.rabbitmq.asides import (
 from django_outbox.brokers.rabbitmq.subscription import Delivery
 from django_outbox.conf import RetryPolicy
 from django_outbox.consumers.intake import Intake, Received
-from django_outbox.consumers.verdicts import retry_delay
 
 logger = logging.getLogger("django_outbox.consumers.rabbitmq")
 

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import time
 from argparse import ArgumentParser
-from types import FrameType
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
@@ -17,9 +13,7 @@ from django_outbox.consumers.intake import Intake
 from django_outbox.consumers.rabbitmq import QueueConsumer
 from django_outbox.consumers.registry import Consumer, all_consumers, consumer_named
 from django_outbox.exceptions import OutboxError
-
-#: How soon a stop is noticed in a longer wait, in seconds.
-_NAP = 0.2
+from django_outbox.relay.shutdown import stop_on_signals
 
 
 class Command(BaseCommand):
@@ -62,7 +56,8 @@ class Command(BaseCommand):
             )
             names = ", ".join(consumer.name for consumer in intake.consumers)
             self.stderr.write(f"Receiving from {', '.join(intake.consumed)} for {names}.")
-            QueueConsumer(intake).run(_SignalStop())
+            with stop_on_signals() as stop:
+                QueueConsumer(intake).run(stop)
         except OutboxError as error:
             raise CommandError(str(error)) from error
 
@@ -73,30 +68,3 @@ def _consumers(names: str) -> tuple[Consumer, ...]:
     if not found:
         raise CommandError("No consumer is declared. Declare one by @consumer in a consumers.py.")
     return tuple(found)
-
-
-class _SignalStop:
-    """Set at the first SIGTERM or SIGINT; the second ends the process at once.
-
-    No ``threading.Event``: a signal handler that interrupts its ``wait`` in the wrong place and sets
-    it waits for a lock of its own thread.
-    """
-
-    def __init__(self) -> None:
-        self._is_set = False
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._on_signal)
-
-    def is_set(self) -> bool:
-        return self._is_set
-
-    def wait(self, timeout: float) -> bool:
-        until = time.monotonic() + timeout
-        while not self._is_set and (left := until - time.monotonic()) > 0:
-            time.sleep(min(left, _NAP))
-        return self._is_set
-
-    def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        if self._is_set:
-            os._exit(128 + number)
-        self._is_set = True
