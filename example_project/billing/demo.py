@@ -45,14 +45,14 @@ class WatchedPublisher(LocalPublisher):
         for message in messages:
             row = OutboxMessage.objects.get(message_id=message.id)
             lease = f"leased by {row.leased_by} until {row.lease_expires_at:%H:%M:%S} UTC"
-            self.say("claimed", f"{message.id}: {row.status}, attempts {row.attempts}, {lease}")
+            self.say("claimed", f"{_short(row)}: {row.status}, attempts {row.attempts}, {lease}")
         receipts = super().publish(messages)
         for receipt in receipts:
             for done in ProcessedMessage.objects.filter(message_id=receipt.message_id):
                 at = f"{done.processed_at:%H:%M:%S} UTC"
-                self.say("handled", f"{done.message_id}: by {done.consumer} at {at}")
+                self.say("handled", f"{_short(done)}: by {done.consumer} at {at}")
             told = f"{receipt.outcome.name.lower()} {receipt.reason}".rstrip()
-            self.say("receipt", f"{receipt.message_id}: {told}")
+            self.say("receipt", f"{_short(receipt)}: {told}")
         self.sent += messages
         return receipts
 
@@ -79,7 +79,7 @@ def commit(say: Say) -> OutboxMessage:
     say("committed", f"invoice {invoice}: {invoice.state}, {invoice.total} {invoice.currency}")
     whose = f"{message.aggregate_type} {message.aggregate_id}, sequence {message.sequence}"
     say("enqueued", f"{message.message_id}: {message.topic} of {whose}")
-    say("", f"{message.message_id}: {message.status}, attempts {message.attempts}")
+    say("", f"{_short(message)}: {message.status}, attempts {message.attempts}")
     return message
 
 
@@ -103,7 +103,7 @@ def relay(say: Say) -> list[Message]:
     for message in publisher.sent:
         row = OutboxMessage.objects.get(message_id=message.id)
         at = f" at {row.published_at:%H:%M:%S} UTC" if row.published_at else ""
-        say(row.status, f"{message.id}: {row.status}{at}, attempts {row.attempts}")
+        say(row.status, f"{_short(row)}: {row.status}{at}, attempts {row.attempts}")
     return publisher.sent
 
 
@@ -113,8 +113,13 @@ def duplicate(say: Say, message: Message) -> None:
     for consumer in consumers_for(message.topic):
         answer = process_once(consumer, message)
         what = "duplicate dropped" if answer is Processed.DUPLICATE else answer.name.lower()
-        say(what, f"{message.id}: {consumer.name} answered {answer.name}")
+        say(what, f"…{str(message.id)[-8:]}: {consumer.name} answered {answer.name}")
     say("after", _booked(message))
+
+
+def _short(of: OutboxMessage | ProcessedMessage | Receipt) -> str:
+    """The end of the message id: its beginning is the time, the same for all of a moment."""
+    return f"…{str(of.message_id)[-8:]}"
 
 
 def _draft() -> Invoice:
@@ -127,10 +132,10 @@ def _draft() -> Invoice:
 
 def _counts() -> str:
     issued = Invoice.objects.exclude(state=Invoice.State.DRAFT).count()
-    return f"{issued} invoices issued, {OutboxMessage.objects.count()} messages in the outbox"
+    return f"invoices issued: {issued}, messages in the outbox: {OutboxMessage.objects.count()}"
 
 
 def _booked(message: Message) -> str:
     entries = Entry.objects.filter(reference=message.payload["number"])
     noted = ProcessedMessage.objects.filter(message_id=message.id).count()
-    return f"{entries.count()} entries in the ledger, {noted} in the inbox"
+    return f"entries in the ledger: {entries.count()}, lines in the inbox: {noted}"

@@ -69,7 +69,7 @@ def line(output: str, word: str) -> str:
 
 
 def counts(told: str) -> list[int]:
-    return [int(number) for number in re.findall(r"\b\d+\b(?= \w)", told)]
+    return [int(number) for number in re.findall(r"(?<=: )\d+", told)]
 
 
 def test_the_demo_shows_a_messages_life_and_can_be_run_again(tmp_path: Path) -> None:

@@ -26,10 +26,14 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").r
 
 
 def shown_commands() -> Iterator[tuple[str, str]]:
-    """Every `manage.py outbox_…` in the pages, with the page it stands on."""
+    """Every `manage.py outbox_…` in the pages, with the page it stands on.
+
+    The example project's own command, outbox_demo, is run by the acceptance tests.
+    """
     for page in PAGES:
         for found in re.findall(r"manage\.py (outbox_\w+[^`\n|&#)]*)", page.read_text("utf-8")):
-            yield page.relative_to(ROOT).as_posix(), found.strip().rstrip(".,;")
+            if not found.startswith("outbox_demo"):
+                yield page.relative_to(ROOT).as_posix(), found.strip().rstrip(".,;")
 
 
 COMMANDS = sorted(set(shown_commands()))
@@ -38,8 +42,7 @@ COMMANDS = sorted(set(shown_commands()))
 @pytest.mark.parametrize(("page", "line"), COMMANDS)
 def test_every_command_shown_exists_and_takes_the_options_shown(page: str, line: str) -> None:
     name, *arguments = shlex.split(line.replace("…", ""))
-    home = {**get_commands(), "outbox_demo": "example_project.billing"}
-    command = load_command_class(home[name], name)
+    command = load_command_class(get_commands()[name], name)
     # Placeholders are words in capitals; options that take a choice or a number are given for real.
     command.create_parser("manage.py", name).parse_args(arguments)
 

@@ -47,7 +47,7 @@ def write(directory: Path, block: Block) -> None:
     path.write_text(before + block.text, encoding="utf-8")
 
 
-def run(directory: Path, arguments: list[str], stdin: str = "") -> str:
+def run(directory: Path, arguments: list[str], stdin: str = "", *, fails: bool = False) -> str:
     """The output of a command in the directory; errors and output together, as on a screen."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("DJANGO_")}
     env |= {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
@@ -64,7 +64,7 @@ def run(directory: Path, arguments: list[str], stdin: str = "") -> str:
         stderr=subprocess.STDOUT,
         timeout=120,
     )
-    assert ran.returncode == 0, f"{arguments}\n{stdin}\n{ran.stdout}"
+    assert bool(ran.returncode) is fails, f"{arguments}\n{stdin}\n{ran.stdout}"
     return ran.stdout
 
 
@@ -72,7 +72,7 @@ def type_in(directory: Path, text: str) -> None:
     """Run a console block: each command, and a comparison with the output that stands below it."""
     for command in text.removeprefix("$ ").split("\n$ "):
         line, _, expected = command.partition("\n")
-        output = run(directory, ["bash", "-c", line])
+        output = run(directory, ["bash", "-c", line], fails="\nCommandError: " in expected)
         if expected.strip():
             same = doctest.OutputChecker().check_output(expected, output, doctest.ELLIPSIS)
             assert same, f"$ {line}\n{output}"
