@@ -17,7 +17,13 @@ from functools import cached_property
 from typing import Any, ClassVar, assert_never
 
 from celery import Celery, Task
-from celery.exceptions import Ignore, Reject, Retry, SoftTimeLimitExceeded
+from celery.exceptions import (
+    Ignore,
+    MaxRetriesExceededError,
+    Reject,
+    Retry,
+    SoftTimeLimitExceeded,
+)
 from celery.worker import state
 from celery.worker.request import Request
 from kombu import Connection, Exchange, Queue
@@ -25,6 +31,7 @@ from kombu.pools import connections
 
 from django_outbox.brokers.rabbitmq.topology_options import topology
 from django_outbox.conf import RetryPolicy, outbox_settings
+from django_outbox.consumers.delivery import tell_failure
 from django_outbox.consumers.failures import failure_of
 from django_outbox.consumers.inbox import inbox_alias, process_once
 from django_outbox.consumers.registry import Consumer, Mode
@@ -227,25 +234,32 @@ class ConsumerMixin:
             raise Reject("the message could not be sent again", requeue=True) from error
         except (Retry, Ignore):
             raise
+        except MaxRetriesExceededError:
+            # Its text holds the arguments, so the payload.
+            raise RejectMessage("no retries are left") from None
         except Exception:
-            # No retries left, or called outside of a worker: it is for good.
+            # The handler's own error: no retries left, or called outside of a worker.
             self._request.outbox_gave_up = True
             raise
 
     def _attempt(
         self, argument: object, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[Processed | Failed, Exception | None]:
+        message: Message | None = None
         try:
             message = self._message(argument, args, kwargs)
             if self.topics and not self.declared.takes(message.topic):
-                return Failed(Failure.UNKNOWN_TOPIC, "no consumer takes its topic"), None
+                return Failed(Failure.UNKNOWN_TOPIC, "the task does not take its topic"), None
             return process_once(self.declared, message), None
         except (Retry, Reject, Ignore):
             raise
         except Exception as error:
+            failed = failure_of(error, inbox_alias(self.declared))
             if getattr(self._request, "outbox_gave_up", False):
-                return Failed(Failure.REJECTED, f"{type(error).__name__}, no retry left"), error
-            return failure_of(error, inbox_alias(self.declared)), error
+                failed = Failed(Failure.REJECTED, f"{failed.reason}, no retries are left")
+            if message is not None:
+                tell_failure(self.declared, message, error, failed)
+            return failed, error
 
     def _message(self, argument: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Message:
         if args or kwargs:

@@ -81,8 +81,11 @@ class RabbitMQPublisher:
         read, problems = _read_options(alias, options)
         if read is None:
             raise ImproperlyConfiguredOutbox("\n".join(problem for problem, _ in problems))
+        self._begin(alias, read)
+
+    def _begin(self, alias: str, options: RabbitMQOptions) -> None:
         self._alias = alias
-        self._options = read
+        self._options = options
         self._lock = threading.Lock()
         self._channel: ConfirmChannel | None = None
         _made.add(self)
@@ -94,7 +97,7 @@ class RabbitMQPublisher:
         configured otherwise: less than half of the default lease.
         """
         try:
-            outgoing, receipts = _encode(messages)
+            outgoing, receipts = self._encode(messages)
             return receipts + (self._send(outgoing) if outgoing else [])
         except Exception as error:
             logger.exception("Publishing to RabbitMQ failed in an unforeseen way.")
@@ -128,6 +131,10 @@ class RabbitMQPublisher:
     def check(cls, alias: str, options: Mapping[str, Any]) -> list[Problem]:
         """What is wrong with these options, as (problem, hint)."""
         return _read_options(alias, options)[1]
+
+    def _encode(self, messages: Sequence[Message]) -> tuple[list[Outgoing], list[Receipt]]:
+        """What to send, and receipts for what cannot be sent; publishers/celery has a form of its own."""
+        return _encode(messages)
 
     def _send(self, outgoing: Sequence[Outgoing]) -> list[Receipt]:
         deadline = time.monotonic() + self._options.longest_publish - _GRACE
