@@ -89,13 +89,18 @@ USE_TZ = True
 STATIC_URL = "static/"
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
-OUTBOX: dict[str, Any] = {"SOURCE": "/example/billing"}
+EXCHANGE = env.str("OUTBOX_EXCHANGE", default="domain.events")
+OUTBOX: dict[str, Any] = {
+    "SOURCE": "/example/billing",
+    # What `outbox_topology` declares on RabbitMQ: the queue that the ledger reads.
+    "TOPOLOGY": {"EXCHANGE": EXCHANGE, "QUEUES": {"ledger": {"BINDINGS": ["invoice.*"]}}},
+}
 if broker_url := env.str("OUTBOX_BROKER_URL", default=""):
     OUTBOX["PUBLISHERS"] = {
         "default": {
             "BACKEND": "django_outbox.publishers.rabbitmq.RabbitMQPublisher",
             "URL": broker_url,
-            "EXCHANGE": env.str("OUTBOX_EXCHANGE", default="domain.events"),
+            "EXCHANGE": EXCHANGE,
         }
     }
 

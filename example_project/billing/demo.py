@@ -67,9 +67,18 @@ def migrate(say: Say) -> None:
     say("migrated", f"{now - before} migrations applied, {now} in all")
 
 
+def draft() -> Invoice:
+    """A new draft, of a customer who is made at the first run."""
+    customer, _ = Customer.objects.get_or_create(
+        name="Ada Example", defaults={"email": "ada@example.com", "tax_id": "DE000000000"}
+    )
+    lines = [("Consulting, hours", 8, Decimal("95.00")), ("Travel", 1, Decimal("42.50"))]
+    return draw_up_invoice(customer, lines)
+
+
 def commit(say: Say) -> OutboxMessage:
     """Issue an invoice: the change and the event about it in one transaction."""
-    invoice = issue_invoice(_draft().pk)
+    invoice = issue_invoice(draft().pk)
     invoice.refresh_from_db()
     message = OutboxMessage.objects.get(
         aggregate_type=invoice._meta.label_lower,
@@ -85,11 +94,11 @@ def commit(say: Say) -> OutboxMessage:
 
 def roll_back(say: Say) -> None:
     """Issue another one, and change our mind before the transaction ends."""
-    draft = _draft()
+    other = draft()
     say("before", _counts())
     try:
         with transaction.atomic():
-            issue_invoice(draft.pk)
+            issue_invoice(other.pk)
             say("inside", _counts())
             raise ChangedOurMind
     except ChangedOurMind:
@@ -120,14 +129,6 @@ def duplicate(say: Say, message: Message) -> None:
 def _short(of: OutboxMessage | ProcessedMessage | Receipt) -> str:
     """The end of the message id: its beginning is the time, the same for all of a moment."""
     return f"…{str(of.message_id)[-8:]}"
-
-
-def _draft() -> Invoice:
-    customer, _ = Customer.objects.get_or_create(
-        name="Ada Example", defaults={"email": "ada@example.com", "tax_id": "DE000000000"}
-    )
-    lines = [("Consulting, hours", 8, Decimal("95.00")), ("Travel", 1, Decimal("42.50"))]
-    return draw_up_invoice(customer, lines)
 
 
 def _counts() -> str:

@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sqlite3
-import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
-import psycopg
-import pytest
+from tests.acceptance.example import manage_well
 
-from tests.support import services
-
-ROOT = Path(__file__).parents[2]
 STORY = [
     "1. Migrate",
     "migrated",
@@ -43,17 +35,7 @@ STORY = [
 
 def demo(database_url: str) -> str:
     """What the demo prints, with nothing set but its database."""
-    ours = ("DJANGO_", "OUTBOX_", "DATABASE_URL", "DEBUG", "SECRET_KEY", "LOG_LEVEL")
-    env = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
-    ran = subprocess.run(
-        [sys.executable, ROOT / "manage.py", "outbox_demo"],
-        env={**env, "DATABASE_URL": database_url},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    return ran.stdout
+    return manage_well("outbox_demo", DATABASE_URL=database_url)
 
 
 def assert_tells_the_story(output: str) -> None:
@@ -98,20 +80,7 @@ def test_the_demo_rolls_both_back_or_commits_both(tmp_path: Path) -> None:
     assert counts(line(rollback, "rolled back")) == before
 
 
-@pytest.fixture
-def postgresql_database() -> Iterator[str]:
-    """The URL of a new, empty PostgreSQL database."""
-    services.require(services.POSTGRESQL_URL, "PostgreSQL")
-    name = services.session_name("outbox_demo")
-    with psycopg.connect(services.POSTGRESQL_URL, autocommit=True) as server:
-        server.execute(f"CREATE DATABASE {name}")
-        try:
-            yield services.POSTGRESQL_URL.rsplit("/", 1)[0] + f"/{name}"
-        finally:
-            server.execute(f"DROP DATABASE {name} WITH (FORCE)")
-
-
-def test_the_demo_runs_on_postgresql_by_one_variable(postgresql_database: str) -> None:
-    output = demo(postgresql_database)
+def test_the_demo_runs_on_postgresql_by_one_variable(postgresql_url: str) -> None:
+    output = demo(postgresql_url)
     assert_tells_the_story(output)
     assert "PostgreSQL" in line(output, "database")

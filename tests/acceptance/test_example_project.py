@@ -1,56 +1,42 @@
-"""The example's own tests and checks, in its own settings, as somebody runs them who starts from it."""
+"""The example as somebody runs it who starts from it: its own tests, its checks, its two variables."""
 
 from __future__ import annotations
 
-import os
+import signal
 import subprocess
-import sys
 from pathlib import Path
 
+import psycopg
 import pytest
 
+from tests.acceptance.example import PATIENCE, command, environment, manage, manage_well
 from tests.support import services
+from tests.support.rabbitmq import Broker
+from tests.support.threads import wait_until
 
-ROOT = Path(__file__).parents[2]
-OURS = ("DJANGO_", "OUTBOX_", "DATABASE_URL", "DEBUG", "SECRET_KEY", "ALLOWED_HOSTS")
-
-
-def manage(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    env = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
-    return subprocess.run(
-        [sys.executable, "-W", "error", "manage.py", *arguments],
-        cwd=ROOT,
-        env={**env, **variables},
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
-
-
-def assert_succeeds(*arguments: str, **variables: str) -> str:
-    ran = manage(*arguments, **variables)
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    return ran.stdout + ran.stderr
+ISSUE = """
+from example_project.billing.demo import draft
+from example_project.billing.services import issue_invoice, record_payment
+record_payment(issue_invoice(draft().pk).pk)
+"""
 
 
 def test_the_example_passes_its_tests_on_sqlite(tmp_path: Path) -> None:
-    told = assert_succeeds(
-        "test", "example_project", DATABASE_URL=f"sqlite:///{tmp_path / 'db.sqlite3'}"
-    )
-    assert "OK" in told
+    url = f"sqlite:///{tmp_path / 'db.sqlite3'}"
+    assert "OK" in manage_well("test", "example_project", DATABASE_URL=url)
 
 
 def test_the_example_passes_its_tests_on_postgresql() -> None:
     services.require(services.POSTGRESQL_URL, "PostgreSQL")
-    base = services.POSTGRESQL_URL.rsplit("/", 1)[0]
     # Django makes a database of its own for the tests: this name with "test_" before it.
-    url = f"{base}/{services.session_name('outbox_example')}"
-    assert "OK" in assert_succeeds("test", "--noinput", "example_project", DATABASE_URL=url)
+    name = services.session_name("outbox_example")
+    url = f"{services.POSTGRESQL_URL.rsplit('/', 1)[0]}/{name}"
+    assert "OK" in manage_well("test", "--noinput", "example_project", DATABASE_URL=url)
 
 
 @pytest.mark.parametrize("broker", ["", "amqp://guest:guest@127.0.0.1:5672/%2F"])
 def test_the_example_passes_every_check(tmp_path: Path, broker: str) -> None:
-    told = assert_succeeds(
+    told = manage_well(
         "check",
         "--fail-level=WARNING",
         "--database=default",
@@ -64,3 +50,31 @@ def test_the_example_refuses_to_run_in_production_without_a_secret_key() -> None
     refused = manage("check", DEBUG="off")
     assert refused.returncode != 0
     assert "SECRET_KEY" in refused.stderr
+
+
+def test_two_variables_take_the_example_to_postgresql_and_rabbitmq(
+    postgresql_url: str, rabbitmq: Broker
+) -> None:
+    variables = {"DATABASE_URL": postgresql_url, "OUTBOX_BROKER_URL": rabbitmq.url}
+    manage_well("migrate", "-v0", **variables)
+    assert "ledger" in manage_well("outbox_topology", **variables)
+    manage_well("shell", "-v0", "-c", ISSUE, **variables)
+    manage_well("outbox_relay", "--once", **variables)
+    with psycopg.connect(postgresql_url, autocommit=True) as database:
+
+        def count(table: str) -> int:
+            [(number,)] = database.execute(f"SELECT count(*) FROM {table}").fetchall()  # type: ignore[arg-type]
+            return int(number)
+
+        # Published to RabbitMQ: nothing was handled by the relay's own process.
+        assert count("django_outbox_outboxmessage WHERE status = 'published'") == 2
+        assert count("ledger_entry") == 0
+        consuming = subprocess.Popen(
+            command("outbox_consume", "--queue", "ledger"), env=environment(**variables)
+        )
+        try:
+            wait_until(lambda: count("ledger_entry") == 4, "two bookings of two entries")
+        finally:
+            consuming.send_signal(signal.SIGTERM)
+            assert consuming.wait(PATIENCE) == 0
+        assert count("django_outbox_processedmessage") == 2

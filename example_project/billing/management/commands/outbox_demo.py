@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from django.conf import settings
 from django.core.management.base import BaseCommand
 
 from example_project.billing import demo
@@ -15,13 +14,16 @@ from example_project.billing import demo
 NEXT = """
    Look at it    {run} createsuperuser
                  {run} runserver
-                 http://127.0.0.1:8000/admin/ has the messages, the inbox, the invoices. Issue a
-                 draft there, and
+                 and http://127.0.0.1:8000/admin/: messages, inbox, ledger, invoices. Issue the
+                 draft that is left over from step 3, then
                  {run} outbox_relay --once
-   RabbitMQ      with OUTBOX_BROKER_URL=amqp://guest:guest@127.0.0.1:5672/%2F in .env or the
-                 environment, the same commands publish to the exchange {exchange!r}
-   PostgreSQL    with DATABASE_URL=postgres://user:password@127.0.0.1:5432/name, and psycopg:
+   RabbitMQ      put OUTBOX_BROKER_URL=amqp://guest:guest@127.0.0.1:5672/%2F into .env, then
+                 {run} outbox_topology
+                 {run} outbox_relay
+                 {run} outbox_consume --queue ledger
+   PostgreSQL    put DATABASE_URL=postgres://user:password@127.0.0.1:5432/name into .env, then
                  {install}
+                 {run} outbox_demo
 """
 
 
@@ -54,14 +56,9 @@ class Command(BaseCommand):
 def _words() -> dict[str, str]:
     """How this command was started, so that the next ones can be started the same way."""
     if "UV" in os.environ:
-        run, install = "uv run --no-dev manage.py", "uv sync --no-dev --extra postgresql"
+        run, install = "uv run --no-dev manage.py", "uv pip install 'psycopg[binary]'"
     else:
         python = os.path.relpath(sys.executable)
         run = f"{python} {Path(sys.argv[0]).name}"
-        install = f"{python} -m pip install -e '.[postgresql]'"
-    publisher = settings.OUTBOX.get("PUBLISHERS", {}).get("default", {})
-    return {
-        "run": run,
-        "install": install,
-        "exchange": publisher.get("EXCHANGE", "domain.events"),
-    }
+        install = f"{python} -m pip install 'psycopg[binary]'"
+    return {"run": run, "install": install}
