@@ -31,6 +31,7 @@ OWNERS = {
 
 #: Decisions without I/O: importing them loads neither Django nor a broker.
 PURE = [
+    "backoff",
     "batches",
     "brokers.rabbitmq.confirms",
     "consumers.verdicts",
@@ -43,7 +44,6 @@ PURE = [
     "encryption.tokens",
     "messages",
     "publishers.base",
-    "relay.backoff",
     "relay.breaker",
     "relay.ordering",
     "relay.verdicts",
