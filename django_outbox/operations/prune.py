@@ -1,0 +1,135 @@
+"""Delete what is settled and older than its retention, a little at a time.
+
+Never a pending message. One pruner at a time; rows that somebody holds are passed over, and each
+transaction is short, so neither relays nor producers nor consumers wait for it. What was deleted
+stays deleted when it is interrupted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from time import monotonic
+from typing import Any
+
+from django.db import connections, router, transaction
+from django.db.models import QuerySet
+
+from django_outbox.conf import outbox_settings
+from django_outbox.consumers.inbox import inbox_alias
+from django_outbox.consumers.registry import all_consumers
+from django_outbox.databases import database_for, outbox_alias
+from django_outbox.databases.clock import DatabaseNow
+from django_outbox.models import (
+    ExternalCall,
+    OutboxMessage,
+    ProcessedMessage,
+    Status,
+    StoredResponse,
+)
+
+#: Rows a transaction.
+CHUNK = 1_000
+_INBOX = (ProcessedMessage, ExternalCall, StoredResponse)
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """How many rows were deleted, or with ``dry_run`` would have been."""
+
+    published: int = 0
+    discarded: int = 0
+    dead: int = 0
+    processed: int = 0
+    external_calls: int = 0
+    responses: int = 0
+    others_at_work: bool = False
+    """Another pruner was at work on one of the databases, which was left to it."""
+    is_complete: bool = True
+    """False: time was up before everything due was deleted."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """Rows of one kind: those that are due, in the order of the index that finds them."""
+
+    name: str
+    due: QuerySet[Any]
+
+
+def prune(*, max_seconds: float | None = None, dry_run: bool = False, chunk: int = CHUNK) -> Pruned:
+    """Delete everything that is older than ``OUTBOX["RETENTION"]`` says; begins no chunk after
+    ``max_seconds``. Not to be called inside ``atomic()``: it commits chunk by chunk.
+    """
+    ends = None if max_seconds is None else monotonic() + max_seconds
+    counts: dict[str, int] = {}
+    others_at_work, is_complete = False, True
+    for alias in _aliases():
+        with database_for(alias).one_at_a_time("prune") as mine:
+            if not mine:
+                others_at_work = True
+                continue
+            for work in _work_on(alias):
+                deleted, is_done = _delete(work.due, chunk, ends, dry_run=dry_run)
+                counts[work.name] = counts.get(work.name, 0) + deleted
+                is_complete = is_complete and is_done
+    return Pruned(**counts, others_at_work=others_at_work, is_complete=is_complete)
+
+
+def _aliases() -> list[str]:
+    of_models = {router.db_for_write(model) for model in _INBOX}
+    return sorted({outbox_alias(), *of_models, *map(inbox_alias, all_consumers())})
+
+
+def _work_on(alias: str) -> Iterator[_Work]:
+    retention = outbox_settings().retention
+    if alias == outbox_alias():
+        messages = OutboxMessage.objects.using(alias)
+        for name, status, age in (
+            ("published", Status.PUBLISHED, retention.published),
+            ("discarded", Status.DISCARDED, retention.discarded),
+            ("dead", Status.DEAD, retention.dead),
+        ):
+            if age is not None:
+                settled = messages.filter(status=status).order_by("published_at", "id")
+                yield _Work(name, settled.filter(**_older_than(status, age)))
+    if retention.processed is not None:
+        processed = ProcessedMessage.objects.using(alias).older_than(retention.processed)
+        yield _Work("processed", processed.order_by("processed_at"))
+        calls = ExternalCall.objects.using(alias).older_than(retention.processed)
+        yield _Work("external_calls", calls.order_by("updated_at"))
+    responses = StoredResponse.objects.using(alias).expired()
+    yield _Work("responses", responses.order_by("expires_at"))
+
+
+def _older_than(status: Status, age: timedelta) -> dict[str, Any]:
+    # A message that was given up has no time of its own but the one when it was last due.
+    column = "published_at" if status is Status.PUBLISHED else "available_at"
+    return {f"{column}__lt": DatabaseNow() - age}
+
+
+def _delete(
+    due: QuerySet[Any], chunk: int, ends: float | None, *, dry_run: bool
+) -> tuple[int, bool]:
+    if dry_run:
+        return due.count(), True
+    deleted = 0
+    while ends is None or monotonic() < ends:
+        taken = _delete_chunk(due, chunk)
+        deleted += taken
+        if taken < chunk:
+            return deleted, True
+    return deleted, False
+
+
+def _delete_chunk(due: QuerySet[Any], chunk: int) -> int:
+    # Ids first, locked in the order of the index that finds them: a DELETE with the condition itself
+    # would wait for whoever holds one of the rows, and two of them could wait for each other.
+    skip_locked = connections[due.db].features.has_select_for_update_skip_locked
+    with transaction.atomic(using=due.db):
+        locked = due.select_for_update(skip_locked=skip_locked)
+        ids = sorted(locked.values_list("pk", flat=True)[:chunk])
+        if ids:
+            due.model._base_manager.using(due.db).filter(pk__in=ids).delete()
+    return len(ids)
