@@ -48,7 +48,8 @@ from django_outbox.wire.amqp_encoding import encoded_properties
 logger = logging.getLogger("django_outbox.publishers.rabbitmq")
 
 DEFAULT_CONFIRM_TIMEOUT: Final = timedelta(seconds=20)
-_KEYS: Final = CONNECTION_KEYS | {"EXCHANGE", "MANDATORY", "CONFIRM_TIMEOUT"}
+#: Every option of this publisher.
+OPTIONS: Final = CONNECTION_KEYS | {"EXCHANGE", "MANDATORY", "CONFIRM_TIMEOUT"}
 #: What the I/O thread may need to say that time is up.
 _GRACE: Final = 1.0
 #: For the answer to a probe, once there is a connection.
@@ -246,7 +247,7 @@ def _read_options(
     where = f"OUTBOX['PUBLISHERS'][{alias!r}]"
     connection, problems = read_connection_options(options, where)
     reader = OptionReader(options, where)
-    reader.find_unknown(_KEYS)
+    reader.find_unknown(OPTIONS)
     exchange = reader.read("EXCHANGE", _exchange, "", required=_EXCHANGE_HINT)
     mandatory = reader.read("MANDATORY", flag, True)
     confirm_timeout = reader.read(

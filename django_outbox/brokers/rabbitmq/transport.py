@@ -1,7 +1,7 @@
 """pika's transport with fewer system calls: what is written in one turn of the loop goes out together.
 
 pika sends every frame by itself, three for a small message. Here frames are gathered and handed to
-pika's own transport (plain or TLS) in pieces of about 64 KiB. See docs/decisions/coalesced-writes.md.
+pika's own transport (plain or TLS) in pieces of about 64 KiB. See docs/decisions/0004-gathered-writes.md.
 """
 
 from __future__ import annotations
