@@ -101,9 +101,9 @@ def json_text(topic: str, payload: Any) -> str:
     except (TypeError, ValueError, RecursionError, OverflowError):
         text = None
     # Raised outside of the handler: a chained error of json or of a codec may hold the value.
-    if text is None:
+    if text is None or not _keeps_its_shape(payload, MAX_DEPTH):
         raise InvalidPayload(topic, "payload", _first_problem(payload))
-    problem = _structure_problem(payload) or _text_problem(text)
+    problem = _text_problem(text)
     if problem is not None:
         raise InvalidPayload(topic, "payload", problem)
     return text
@@ -127,26 +127,22 @@ class _Encoder(DjangoJSONEncoder):
 _dumps = _Encoder(ensure_ascii=False, allow_nan=False).encode
 
 
-def _structure_problem(payload: Any) -> str | None:
-    """Keys that JSON would turn into other keys, and nesting that MariaDB cannot hold."""
-    level: list[Any] = [payload] if isinstance(payload, _CONTAINERS) else []
-    for _ in range(MAX_DEPTH):
-        deeper: list[Any] = []
-        for item in level:
-            if isinstance(item, dict):
-                for key in item:
-                    if not isinstance(key, str):
-                        return _first_problem(payload)
-                item = item.values()
-            deeper += [
-                value
-                for value in item
-                if type(value) not in _LEAVES and isinstance(value, _CONTAINERS)
-            ]
-        if not deeper:
-            return None
-        level = deeper
-    return f"is nested more than {MAX_DEPTH} levels deep, which MariaDB and MySQL cannot store."
+def _keeps_its_shape(value: Any, levels: int) -> bool:
+    """Whether JSON keeps each key as it is, and every database that many levels. On the hot path."""
+    if not levels and isinstance(value, _CONTAINERS):
+        return False
+    if isinstance(value, dict):
+        for key in value:
+            if not isinstance(key, str):
+                return False
+        value = value.values()
+    elif not isinstance(value, _CONTAINERS):
+        return True
+    levels -= 1
+    for member in value:
+        if type(member) not in _LEAVES and not _keeps_its_shape(member, levels):
+            return False
+    return True
 
 
 def _text_problem(text: str) -> str | None:
@@ -174,14 +170,16 @@ def _character_problem(text: str) -> str | None:
 
 def _first_problem(payload: Any) -> str:
     """Why json refused the payload, or would have changed it: found again, with its place."""
-    try:
-        for path, value in _members(payload):
-            reason = _reason(path, value)
-            if reason is not None:
-                return _place(path) + reason
-    except RecursionError:
-        pass
-    return "is nested too deeply, or contains itself."
+    for path, value in _members(payload):
+        if len(path) >= MAX_DEPTH and isinstance(value, _CONTAINERS):
+            break
+        reason = _reason(path, value)
+        if reason is not None:
+            return _place(path) + reason
+    return (
+        f"is nested more than {MAX_DEPTH} levels deep, or contains itself. MariaDB and MySQL store"
+        " no deeper JSON."
+    )
 
 
 def _reason(path: tuple[Any, ...], value: Any) -> str | None:

@@ -142,17 +142,16 @@ def identifier_of(topic: str, field: str, value: str | int | UUID) -> str:
             f"must be a string, a whole number or a UUID, not {kind}. For other keys pass"
             " aggregate=(type, id) with the id as you want it written.",
         )
-    problem = ("must not hold control characters." if _CONTROL.search(text) else None) or _too_long(
-        text
-    )
+    if text.isascii() and text.isprintable() and len(text) <= SHORT_STRING_BYTES:
+        return text
+    problem = _character_problem(text) or _too_long(text)
     if problem is not None:
         raise InvalidIdentifier(topic, field, problem)
     return text
 
 
-def optional_id_of(topic: str, field: str, value: str | UUID) -> str:
-    """An id as text, or the empty string where there is none."""
-    return "" if value == "" else identifier_of(topic, field, value)
+def _character_problem(text: str) -> str | None:
+    return "must not hold control characters." if _CONTROL.search(text) else None
 
 
 def sequence_of(topic: str, sequence: int | None) -> int | None:

@@ -13,9 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 from uuid import UUID
 
-from django.db.models.functions import Now
-
 from django_outbox.databases import database_for, outbox_alias
+from django_outbox.databases.clock import DatabaseNow
 from django_outbox.messages import Message
 from django_outbox.models import OutboxMessage, OutboxMessageQuerySet
 from django_outbox.payloads import json_text
@@ -92,7 +91,12 @@ class Outbox:
 
     def make_due(self) -> int:
         """Make scheduled and retried messages due now; returns how many there were."""
-        return self._rows().pending().filter(available_at__gt=Now()).update(available_at=Now())
+        return (
+            self._rows()
+            .pending()
+            .filter(available_at__gt=DatabaseNow())
+            .update(available_at=DatabaseNow())
+        )
 
     def clear(self) -> None:
         """Forget what was enqueued and published so far: the table and ``locmem.outbox``."""

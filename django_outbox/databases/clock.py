@@ -42,20 +42,21 @@ def as_stored(value: datetime, connection: BaseDatabaseWrapper) -> datetime:
 def as_aware(value: datetime | str | int) -> datetime:
     """A time that came out of raw SQL, in UTC.
 
-    PostgreSQL is asked for microseconds since 1970, because its drivers read a timestamp in Python;
-    MySQL gives a naive time, SQLite a text.
+    PostgreSQL is asked for microseconds since 1970 or for text with an offset, because its drivers
+    read a timestamp in Python; MySQL gives a naive time, SQLite a text without an offset.
     """
     if isinstance(value, int):
         return EPOCH + timedelta(microseconds=value)
     if isinstance(value, str):
         value = datetime.fromisoformat(value)
-    return value.replace(tzinfo=UTC)
+    return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
 
 
-def as_model_value(value: datetime | str | int) -> datetime:
+def as_model_value(value: datetime | str) -> datetime:
     """A time that came out of raw SQL, as Django would load it into a field."""
-    aware = as_aware(value)
+    if isinstance(value, str):
+        value = datetime.fromisoformat(value)
     if settings.USE_TZ:
-        return aware
+        return as_aware(value)
     # With USE_TZ off PostgreSQL hands out the project's wall clock, the others what is stored.
-    return timezone.make_naive(aware) if isinstance(value, int) else aware.replace(tzinfo=None)
+    return value if value.tzinfo is None else timezone.make_naive(value)

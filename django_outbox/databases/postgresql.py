@@ -25,7 +25,7 @@ from django_outbox.databases.base import (
     inserted,
     processed_row,
 )
-from django_outbox.databases.clock import as_stored
+from django_outbox.databases.clock import as_model_value, as_stored
 from django_outbox.databases.errors import is_lock_timeout
 from django_outbox.databases.free_rows import Dialect, Fragment, free_rows
 from django_outbox.databases.listening import CLAIM_LOCK, PostgreSQLListener, lock_key
@@ -37,7 +37,6 @@ logger = logging.getLogger(__name__)
 NOW = "STATEMENT_TIMESTAMP()"
 #: A time as an integer: the drivers would parse each timestamp in Python.
 MICROSECONDS = "(extract(epoch FROM {}) * 1000000)::bigint"
-_TIMES = {name: MICROSECONDS.format(name) for name in ("available_at", "created_at")}
 DIALECT = Dialect(now=NOW, matches="topic ~ %s")
 
 _NEW_COLUMNS = {
@@ -56,12 +55,15 @@ _NEW_COLUMNS = {
 _new_values = attrgetter(*_NEW_COLUMNS)
 _WRITTEN_AS_TEXT = {"text", "jsonb"}
 
+# Times come back as text, which Python reads faster than the drivers do. A message that is due now has
+# the same time twice: statement_timestamp() stands still within a statement.
 _INSERT = """
 INSERT INTO {table} ({columns}, available_at)
 VALUES ({values}, {due})
-ON CONFLICT (message_id) DO NOTHING
-RETURNING id, {available_at}, {created_at}
+{on_conflict}
+RETURNING id, created_at::text{available_at}
 """
+_ON_CONFLICT = "ON CONFLICT (message_id) DO NOTHING"
 
 # The rows keep their order: unnest() hands them out one after the other, and so come their ids.
 _INSERT_MANY = """
@@ -69,7 +71,7 @@ INSERT INTO {table} ({columns}, available_at)
 SELECT {columns}, COALESCE(due, {now} + delay * INTERVAL '1 second')
 FROM unnest({arrays}, %s::timestamptz[], %s::float8[]) AS new ({columns}, due, delay)
 ON CONFLICT (message_id) DO NOTHING
-RETURNING message_id, id, {available_at}, {created_at}
+RETURNING message_id, id, available_at::text, created_at::text
 """
 
 # Served by the partial index (available_at, id) WHERE status = 'pending'. SKIP LOCKED: what somebody
@@ -168,24 +170,30 @@ class PostgreSQL(Database):
     supports_notify = True
 
     def insert_messages(self, rows: Sequence[NewMessage]) -> dict[UUID, Inserted]:
+        if len(rows) == 1:
+            return self._insert_one(rows[0])
         found: list[tuple[Any, ...]] = []
         with self.connection.cursor() as cursor:
-            if len(rows) == 1:
-                cursor.execute(*self._insert_one(rows[0]))
-                found = [(rows[0].message_id, *row) for row in cursor.fetchall()]
-            else:
-                for chunk in chunks(rows):
-                    cursor.execute(self._insert_many_sql, self._arrays(chunk))
-                    found += cursor.fetchall()
+            for chunk in chunks(rows):
+                cursor.execute(self._insert_many_sql, self._arrays(chunk))
+                found += cursor.fetchall()
         return inserted(found)
 
-    def _insert_one(self, row: NewMessage) -> Fragment:
+    def _insert_one(self, row: NewMessage) -> dict[UUID, Inserted]:
+        due, params = NOW, _new_values(row)
         if row.available_at is not None:
-            due = (as_stored(row.available_at, self.connection),)
-            return self._insert_sql["%s"], (*_new_values(row), *due)
-        if row.delay:
-            return self._insert_sql[_DELAYED], (*_new_values(row), row.delay.total_seconds())
-        return self._insert_sql[NOW], _new_values(row)
+            due, params = "%s", (*params, as_stored(row.available_at, self.connection))
+        elif row.delay:
+            due, params = _DELAYED, (*params, row.delay.total_seconds())
+        with self.connection.cursor() as cursor:
+            cursor.execute(self._insert_sql[due, row.is_fresh], params)
+            found = cursor.fetchone()
+        if found is None:
+            return {}
+        row_id, written, *scheduled = found
+        created_at = as_model_value(written)
+        available_at = as_model_value(scheduled[0]) if scheduled else created_at
+        return {row.message_id: Inserted(row_id, available_at, created_at)}
 
     def _arrays(self, rows: Sequence[NewMessage]) -> list[object]:
         columns = zip(*map(_new_values, rows), strict=True)
@@ -205,21 +213,25 @@ class PostgreSQL(Database):
         return [*arrays, due if any(due) else plain_array(due), delays]
 
     @cached_property
-    def _insert_sql(self) -> dict[str, str]:
-        columns = ", ".join(_NEW_COLUMNS)
-        values = ", ".join(["%s"] * len(_NEW_COLUMNS))
+    def _insert_sql(self) -> dict[tuple[str, bool], str]:
         return {
-            due: _INSERT.format(table=self.table, columns=columns, values=values, due=due, **_TIMES)
+            (due, is_fresh): _INSERT.format(
+                table=self.table,
+                columns=", ".join(_NEW_COLUMNS),
+                values=", ".join(["%s"] * len(_NEW_COLUMNS)),
+                due=due,
+                on_conflict="" if is_fresh else _ON_CONFLICT,
+                available_at="" if due == NOW else ", available_at::text",
+            )
             for due in (NOW, _DELAYED, "%s")
+            for is_fresh in (True, False)
         }
 
     @cached_property
     def _insert_many_sql(self) -> str:
         arrays = ", ".join(f"%s::{type_}[]" for type_ in _NEW_COLUMNS.values())
         columns = ", ".join(_NEW_COLUMNS)
-        return _INSERT_MANY.format(
-            table=self.table, columns=columns, arrays=arrays, now=NOW, **_TIMES
-        )
+        return _INSERT_MANY.format(table=self.table, columns=columns, arrays=arrays, now=NOW)
 
     def _take(self, limits: Limits, lease: Lease) -> Sequence[Sequence[Any]]:
         sql, params = self._with_free(_CLAIM, limits, returning=_RETURNING)

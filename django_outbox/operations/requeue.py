@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from django.db import transaction
-from django.db.models.functions import Now
 
+from django_outbox.databases.clock import DatabaseNow
 from django_outbox.models import OutboxMessageQuerySet, Status
 from django_outbox.operations.selection import CHUNK, every_message, id_chunks
 
@@ -35,7 +35,7 @@ def requeue(messages: OutboxMessageQuerySet, *, chunk: int = CHUNK) -> Requeued:
             # The status in the UPDATE's own condition: whatever has become of a row since, only a
             # dead one changes.
             requeued += rows.dead().update(
-                status=Status.PENDING, attempts=0, available_at=Now(), leased_by=""
+                status=Status.PENDING, attempts=0, available_at=DatabaseNow(), leased_by=""
             )
             in_flight += rows.in_flight().count()
         seen += len(ids)

@@ -9,7 +9,7 @@ import pytest
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_processes_forked_from_one_make_different_message_ids():
     """A server that forks its workers after the first id was made: random state must not be shared."""
-    from django_outbox.producer import uuid7
+    from django_outbox.drafts import uuid7
 
     uuid7()
     made = [_random_parts_of_a_child() for _ in range(3)]
@@ -22,7 +22,7 @@ def _random_parts_of_a_child():
     child = os.fork()
     if child == 0:
         try:
-            from django_outbox.producer import uuid7
+            from django_outbox.drafts import uuid7
 
             parts = "\n".join(uuid7().hex[12:] for _ in range(50))
             os.write(writing, parts.encode())
