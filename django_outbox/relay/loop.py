@@ -136,13 +136,13 @@ class Relay:
         if self._turn():
             wakeup.had_work()
         else:
-            self.database.connection.close_if_unusable_or_obsolete()
+            self.database.refresh_connection()
             wait = self._breakers.seconds_to_probe()
             if self._breakers.are_all_open:
                 stop.wait(min(wait or _GLANCE, _GLANCE))
             else:
                 wakeup.sleep(stop, self._seconds_until_due)
-                self.database.connection.close_if_unusable_or_obsolete()
+                self.database.refresh_connection()
             self._may_find_more = True
         self._on_turn()
         self._report_progress()
