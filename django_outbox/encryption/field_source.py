@@ -36,7 +36,7 @@ from django_outbox.encryption.rotation import Census, Failure, Step, Task, datab
 from django_outbox.encryption.stored import StoredValue, stored_values
 
 #: How often a batch is tried that a deadlock or a lock timeout ended.
-_TRIES = 5
+_TRIES = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,8 @@ class FieldSource:
                 index_kids[index_kid] += count
             elif kid and self.field.blind_index is not None:
                 untagged += count
-        return Census(dict(+kids), dict(index_kids), kids.pop("", 0), untagged)
+        keyless = kids.pop("", 0)
+        return Census(dict(kids), dict(index_kids), keyless, untagged)
 
     def remaining(self, task: Task) -> int:
         """Count the rows that are not under the primary key (and index key)."""
@@ -153,35 +154,46 @@ class FieldSource:
         return self.field.plaintext_of(self.field.from_clear(raw))
 
     def _write(self, changes: list[_Change], task: Task) -> tuple[int, list[Failure]]:
+        each_apart = False
         for attempt in range(1, _TRIES + 1):
             try:
                 with transaction.atomic(using=task.using):
-                    return self._write_once(changes, task)
+                    return self._write_once(changes, task, each_apart=each_apart)
+            except IntegrityError:
+                # A tag collided. Savepoints find out whose; most batches do without their cost.
+                if each_apart:
+                    raise
+                each_apart = True
             except OperationalError:
                 # A deadlock or lock timeout took the whole batch back: nothing is half done.
                 if attempt == _TRIES:
                     raise
         raise AssertionError("unreachable")
 
-    def _write_once(self, changes: list[_Change], task: Task) -> tuple[int, list[Failure]]:
+    def _write_once(
+        self, changes: list[_Change], task: Task, *, each_apart: bool
+    ) -> tuple[int, list[Failure]]:
         raced = 0
         failures: list[Failure] = []
-        model, name = self.field.model, self.field.name
-        # Only a tag can collide, so only then does a row need a savepoint of its own.
-        may_collide = self.field.blind_index is not None
         for change in changes:
-            same = _SameBytes(self._stored, Value(change.old), output_field=BooleanField())
-            row = model._base_manager.using(task.using).filter(same, pk=change.pk)
             try:
-                with transaction.atomic(using=task.using) if may_collide else nullcontext():
-                    # Saving a stored value opens it first: nothing is written that cannot be read.
-                    new = StoredValue(change.new, self.field.seal_context)
-                    raced += not row.update(**{name: new})
+                with transaction.atomic(using=task.using) if each_apart else nullcontext():
+                    raced += not self._write_one(change, task)
             except IntegrityError:
+                if not each_apart:
+                    raise
                 failures.append(
                     Failure(change.pk, "another row has the same value, and it must be unique.")
                 )
         return raced, failures
+
+    def _write_one(self, change: _Change, task: Task) -> int:
+        same = _SameBytes(self._stored, Value(change.old), output_field=BooleanField())
+        row = self.field.model._base_manager.using(task.using).filter(same, pk=change.pk)
+        # Saving a stored value opens it first: nothing is written that cannot be read.
+        new = StoredValue(change.new, self.field.seal_context)
+        written: int = row.update(**{self.field.name: new})
+        return written
 
 
 class _SameBytes(Func):

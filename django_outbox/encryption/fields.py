@@ -221,7 +221,11 @@ class EncryptedField(_Field):
             logger.warning("unreadable value: %s", error, extra={"context": self.seal_context})
             return Undecryptable(raw, self.seal_context, str(error))
         error.pk = self._pk_of(raw, connection)
-        raise error from None
+        try:
+            raise error from None
+        finally:
+            # This frame and the error would keep each other, and a cursor, alive.
+            del error
 
     def _pk_of(self, raw: str, connection: Any) -> object:
         """The row that holds the value. Read for the error only: Django hands a column no row."""

@@ -16,7 +16,7 @@ from datetime import timedelta
 from typing import Any, Protocol
 
 from django.apps import apps
-from django.db import connections, router
+from django.db import DEFAULT_DB_ALIAS, connections, router
 
 from django_outbox.encryption import conf, fingerprints
 from django_outbox.encryption.exceptions import KeyringError, StillInUse, UnknownKey
@@ -133,16 +133,20 @@ def sources() -> list[Source]:
 
 
 def databases_with(model: Any) -> Iterator[str]:
-    """The databases on which the model's table exists."""
+    """The databases on which the model's table exists, each under one alias; "default" goes first."""
     seen: set[tuple[str, ...]] = set()
-    for alias in connections:
-        connection = connections[alias]
-        place = tuple(str(connection.settings_dict[key]) for key in ("HOST", "PORT", "NAME"))
-        if place in seen or not router.allow_migrate_model(alias, model):
+    for alias in sorted(connections, key=lambda alias: alias != DEFAULT_DB_ALIAS):
+        if place_of(alias) in seen or not router.allow_migrate_model(alias, model):
             continue
-        if model._meta.db_table in connection.introspection.table_names():
-            seen.add(place)
+        if model._meta.db_table in connections[alias].introspection.table_names():
+            seen.add(place_of(alias))
             yield alias
+
+
+def place_of(alias: str) -> tuple[str, ...]:
+    """What two aliases of one database have in common."""
+    settings = connections[alias].settings_dict
+    return tuple(str(settings[key]) for key in ("ENGINE", "HOST", "PORT", "NAME"))
 
 
 def reencrypt(

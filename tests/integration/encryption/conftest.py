@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import base64
+import gc
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from django.db import connection
 from django.db.models import Model
 
+from django_outbox.databases import Database
 from django_outbox.encryption.keyrings import Key, KeyState, entry_of
 
 #: Random keys of this session, by id.
@@ -52,6 +54,13 @@ def rings(settings: Any) -> Callable[..., None]:
 @pytest.fixture(autouse=True)
 def fresh_rings(rings: Callable[..., None]) -> None:
     """Every test here begins with one key in each ring, none of them verified before."""
+
+
+@pytest.fixture
+def closed_cursors(database: Database) -> Iterator[None]:
+    """Let go of cursors that an error left half read while their connection is still open."""
+    yield
+    gc.collect()
 
 
 def stored(instance: Model, name: str) -> str | None:

@@ -24,7 +24,7 @@ from tests.integration.encryption.conftest import put_stored, stored
 
 pytestmark = [
     pytest.mark.parametrize("database", EVERY_DATABASE, indirect=True),
-    pytest.mark.usefixtures("database"),
+    pytest.mark.usefixtures("closed_cursors"),
 ]
 
 VALUES: dict[str, list[Any]] = {

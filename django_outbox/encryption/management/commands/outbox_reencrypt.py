@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
+from django.db import connections
 
 from django_outbox.encryption import rotation
 from django_outbox.encryption.exceptions import EncryptionError
@@ -33,7 +34,9 @@ class Command(BaseCommand):
         )
         parser.add_argument("--index", action="store_true", help="new blind-index tags too")
         parser.add_argument("--dry-run", action="store_true", help="open and count, write nothing")
-        parser.add_argument("--database", help="one database alias; all unless given")
+        parser.add_argument(
+            "--database", choices=list(connections), help="one database alias; all unless given"
+        )
         parser.add_argument("--batch-size", type=int, default=500, help="rows a transaction (500)")
         parser.add_argument(
             "--pause", type=float, default=0.0, help="seconds to wait between batches (0)"
@@ -46,9 +49,10 @@ class Command(BaseCommand):
         left = 0
         for source in _selected(sources):
             for using in source.databases():
-                if options["database"] in (None, using):
+                asked = options["database"] or using
+                if rotation.place_of(asked) == rotation.place_of(using):
                     task = rotation.Task(
-                        using=using,
+                        using=asked,
                         index=options["index"],
                         dry_run=options["dry_run"],
                         limit=options["batch_size"],
