@@ -154,6 +154,12 @@ FROM unnest(%s::uuid[], %s::text[], %s::text[], %s::text[], %s::bigint[]) AS new
 ON CONFLICT (consumer, message_id) DO NOTHING
 RETURNING message_id
 """
+# One message at a time is the inbox's hot path: arrays would double what the statement costs.
+_INSERT_ONE_PROCESSED = """
+INSERT INTO {table} (consumer, message_id, topic, aggregate_type, aggregate_id, sequence)
+VALUES (%s, %s, %s, %s, %s, %s)
+ON CONFLICT (consumer, message_id) DO NOTHING
+"""
 
 # A hash table of up to a million aggregates; more than the session has, never less.
 _ROOM = """
@@ -300,6 +306,11 @@ class PostgreSQL(Database):
         return written
 
     def insert_new(self, consumer: str, rows: Sequence[Mapping[str, object]]) -> set[UUID]:
+        if len(rows) == 1:
+            row = processed_row(rows[0])
+            with self.connection.cursor() as cursor:
+                cursor.execute(self._insert_one_processed, (consumer, *row))
+                return {row[0]} if cursor.rowcount == 1 else set()
         new: set[UUID] = set()
         sql = _INSERT_PROCESSED.format(table=self.inbox_table)
         with self.connection.cursor() as cursor:
@@ -308,6 +319,10 @@ class PostgreSQL(Database):
                 cursor.execute(sql, (consumer, *map(list, columns)))
                 new.update(message_id for (message_id,) in cursor.fetchall())
         return new
+
+    @cached_property
+    def _insert_one_processed(self) -> str:
+        return _INSERT_ONE_PROCESSED.format(table=self.inbox_table)
 
     def seconds_until_due(self, limits: Limits) -> float | None:
         with self.connection.cursor() as cursor:
