@@ -145,7 +145,7 @@ class _Reader:
         publishers = self.read("PUBLISHERS", _publishers, defaults.publishers)
         parsed = OutboxSettings(
             database=self.read("DATABASE", _optional_str, defaults.database),
-            source=self.read("SOURCE", _str, "") or _default_source(),
+            source=self.read("SOURCE", _source, "") or _default_source(),
             publishers=publishers,
             routes=self.read("ROUTES", _routes, defaults.routes),
             require_event_types=self.read("REQUIRE_EVENT_TYPES", _bool, False),
@@ -254,6 +254,13 @@ def _str(value: Any) -> str:
     if not isinstance(value, str) or not value:
         raise _Wrong(f"must be a non-empty string, not {type(value).__name__}.")
     return value
+
+
+def _source(value: Any) -> str:
+    source = _str(value)
+    if len(source.encode(errors="replace")) > 255:
+        raise _Wrong("is longer than 255 bytes, more than AMQP carries.", "A short path will do.")
+    return source
 
 
 def _optional_str(value: Any) -> str | None:

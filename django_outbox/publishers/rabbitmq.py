@@ -30,13 +30,12 @@ from django_outbox.brokers.rabbitmq.options import (
     seconds,
     text,
 )
+from django_outbox.brokers.rabbitmq.questions import NO_ANSWER, Question
 from django_outbox.brokers.rabbitmq.rounds import (
-    NO_ANSWER,
     EncodedProperties,
     End,
     Ending,
     Outgoing,
-    Question,
     Round,
 )
 from django_outbox.exceptions import ImproperlyConfiguredOutbox, UnsendableMessage

@@ -11,23 +11,16 @@ from collections import deque
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
-from uuid import UUID, uuid4
+from uuid import UUID
 
-import pika
 from pika import exceptions, spec
 
 from django_outbox.brokers.rabbitmq.confirms import ConfirmWindow
 from django_outbox.brokers.rabbitmq.connection import ConnectionOptions
 from django_outbox.brokers.rabbitmq.errors import reply
 from django_outbox.brokers.rabbitmq.link import Link
-from django_outbox.brokers.rabbitmq.rounds import (
-    NO_ANSWER,
-    End,
-    Ending,
-    Outgoing,
-    Question,
-    Round,
-)
+from django_outbox.brokers.rabbitmq.questions import NO_ANSWER, Question, Questions, ending_text
+from django_outbox.brokers.rabbitmq.rounds import End, Ending, Outgoing, Round
 
 #: At most this much is handed over in one turn of the loop, so that confirms are read in between.
 _SLICE_BYTES: Final = 128 * 1024
@@ -40,8 +33,6 @@ _BLOCKED_GRACE: Final = 1.0
 _DOUBT: Final = 0.75
 #: What a content header frame holds beside the properties (AMQP 0-9-1, 2.3.5.2).
 _FRAME_OVERHEAD: Final = 8 + 12
-#: An exchange that is missing or forbidden says nothing against the broker.
-_ANSWERED: Final = frozenset({403, 404})
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +59,10 @@ class ConfirmChannel:
         self._next_tag = 1
         self._unwritten: deque[Round] = deque()
         self._rounds: list[Round] = []  # every round that is not over
-        self._questions: list[Question] = []
         self._blocked = ""
         self._is_writing_later = False
         self._link = Link(options, name, self)
+        self._questions = Questions(self._link, exchange)
         self._link.start()
 
     @property
@@ -85,13 +76,9 @@ class ConfirmChannel:
             round_.finish(self._link.ending or Ending(End.LOST, "the connection ended"))
 
     def ask(self, question: Question) -> None:
-        """Ask the broker whether it takes messages: a publish that goes nowhere, then a declare.
-
-        The publish makes the broker say that it is blocked; a connection that has not published is
-        not told. Where it is, the declare is not answered.
-        """
-        if not self._link.call(partial(self._put, question)):
-            question.resolve(self._ending_text())
+        """Ask the broker whether it takes messages; the answer comes through the question itself."""
+        if not self._link.call(partial(self._questions.put, question)):
+            question.resolve(ending_text(self._link.ending))
 
     def close(self, *, wait: bool = True) -> None:
         """Say goodbye to the broker and end; at most a few seconds."""
@@ -105,27 +92,25 @@ class ConfirmChannel:
         self._open_channel()
         for round_ in self._rounds:
             self._watch(round_)
-        for question in self._questions:
-            self._put(question)
+        self._questions.opened(connection)
 
     def blocked(self, reason: str) -> None:
         """Wait a moment for what the broker has taken already, then end every round."""
         self._blocked = f"the broker takes no messages: {reason}"
-        for question in self._questions:
-            question.resolve(self._blocked)
+        self._questions.blocked(self._blocked)
         self._link.call_later(_BLOCKED_GRACE, self._end_blocked)
 
     def unblocked(self) -> None:
         """Go on where writing stopped."""
         self._blocked = ""
+        self._questions.blocked("")
         self._write()
 
     def ended(self, ending: Ending) -> None:
         """Nothing more will come: end every round and answer every question."""
         for round_ in list(self._rounds):
             self._finish(round_, ending)
-        for question in self._questions:
-            question.resolve(ending.reason or NO_ANSWER)
+        self._questions.ended(ending)
 
     # Opening the channel.
 
@@ -285,7 +270,7 @@ class ConfirmChannel:
 
     def _doubt(self, round_: Round) -> None:
         question = Question()
-        self._put(question)
+        self._questions.put(question)
         since = _Progress(self._connection.bytes_received, _waiting(round_))
         wait = round_.confirm_timeout * (1 - _DOUBT)
         check = partial(self._time_out, round_, question, since)
@@ -299,46 +284,6 @@ class ConfirmChannel:
         reason = f"no confirm within {round_.confirm_timeout:g} s"
         is_slow = question.answer is None or _waiting(round_) < since.waiting
         self._finish(round_, Ending(End.TOO_SLOW if is_slow else End.TIMED_OUT, reason))
-
-    # Questions.
-
-    def _put(self, question: Question) -> None:
-        if self._link.is_over:
-            question.resolve(self._ending_text())
-        elif self._blocked:
-            question.resolve(self._blocked)
-        elif self._connection is None:
-            self._questions.append(question)
-        elif self._connection.is_open:
-            if question not in self._questions:
-                self._questions.append(question)
-            channel = self._connection.channel(on_open_callback=partial(self._pose, question))
-            channel.add_on_close_callback(partial(self._on_asking_channel_close, question))
-
-    def _pose(self, question: Question, channel: Any) -> None:
-        channel.basic_publish("", f"django_outbox.probe.{uuid4()}", b"", pika.BasicProperties())
-        channel.exchange_declare(
-            self._exchange, passive=True, callback=partial(self._on_answer, question, channel)
-        )
-
-    def _on_answer(self, question: Question, channel: Any, frame: Any) -> None:
-        self._resolve(question, "")
-        channel.close()
-
-    def _on_asking_channel_close(
-        self, question: Question, channel: Any, error: BaseException
-    ) -> None:
-        if isinstance(error, exceptions.ChannelClosedByBroker):
-            self._resolve(question, "" if error.reply_code in _ANSWERED else reply(error))
-
-    def _resolve(self, question: Question, answer: str) -> None:
-        if question in self._questions:
-            self._questions.remove(question)
-        question.resolve(answer)
-
-    def _ending_text(self) -> str:
-        ending = self._link.ending
-        return (ending.reason if ending else "") or NO_ANSWER
 
 
 def _waiting(round_: Round) -> int:

@@ -119,26 +119,3 @@ class Round:
         done = {receipt.message_id for receipt in self.receipts}
         sent = [o for o in self.outgoing[: self.next] if o.message_id not in done]
         return sent, list(self.outgoing[self.next :])
-
-
-class Question:
-    """Whether the broker would take messages: asked by any thread, answered by the I/O thread."""
-
-    def __init__(self) -> None:
-        self.answer: str | None = None
-        """Empty: yes; else why not. None: no answer yet."""
-        self._answered = threading.Event()
-
-    def resolve(self, answer: str) -> None:
-        """Give the answer; the first one counts."""
-        if self.answer is None:
-            self.answer = answer
-            self._answered.set()
-
-    def wait(self, seconds: float) -> str:
-        """The answer, or that none came in time."""
-        self._answered.wait(seconds)
-        return NO_ANSWER if self.answer is None else self.answer
-
-
-NO_ANSWER = "the broker does not answer"

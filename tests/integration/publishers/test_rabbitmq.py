@@ -102,6 +102,8 @@ def test_a_publisher_can_be_used_after_it_was_closed(rabbitmq, rabbitmq_publishe
     assert rabbitmq.count(queue) == 2
 
 
+# Python 3.12 warns of every fork in a process with threads; that is what is tried here.
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 def test_after_a_fork_parent_and_child_have_connections_of_their_own(rabbitmq, rabbitmq_publisher):
     exchange = rabbitmq.exchange()
     queue = rabbitmq.queue(exchange)

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from django_outbox.conf import settings_problems
 from django_outbox.exceptions import MalformedMessage, UnsendableMessage
 from django_outbox.messages import Message
 from django_outbox.wire.amqp import (
@@ -196,6 +197,12 @@ def test_what_slipped_past_enqueue_is_refused_by_name_before_anything_is_sent(ch
     with pytest.raises(UnsendableMessage) as caught:
         encoded_properties(replace(MESSAGE, **changes))
     assert caught.value.part == part
+
+
+def test_a_source_that_no_message_could_carry_is_found_in_the_settings(settings):
+    settings.OUTBOX = {"SOURCE": "/" + "é" * 128}
+    ((problem, _),) = settings_problems()
+    assert "OUTBOX['SOURCE'] is longer than 255 bytes" in problem
 
 
 def test_a_header_of_the_callers_never_replaces_an_attribute():
