@@ -239,6 +239,21 @@ def test_a_round_never_outlives_its_bound(through_proxy):
     assert outcomes(worker.result()) == {Outcome.BROKER_DOWN: 2_000}
 
 
+def test_a_slow_network_charges_nobody_for_what_it_did_not_carry_in_time(rabbitmq, through_proxy):
+    proxy, queue, make = through_proxy
+    publisher = make(CONFIRM_TIMEOUT=2)
+    publisher.publish(make_messages(1))
+    proxy.slow_down(0.1)
+    sent = make_messages(2_000, headers={"padding": "x" * 5_000})
+    receipts = publisher.publish(sent)
+    assert set(outcomes(receipts)) == {Outcome.CONFIRMED, Outcome.NOT_SENT}
+    proxy.slow_down(0)
+    left = {r.message_id for r in receipts if r.outcome is Outcome.NOT_SENT}
+    again = publisher.publish([message for message in sent if message.id in left])
+    assert outcomes(again) == {Outcome.CONFIRMED: len(left)}
+    assert {message.id for message in sent} <= set(rabbitmq.ids(queue))
+
+
 def test_closing_while_a_round_waits_charges_nobody(through_proxy):
     proxy, _queue, make = through_proxy
     publisher = make()

@@ -6,6 +6,7 @@ import selectors
 import socket
 import struct
 import threading
+import time
 from dataclasses import dataclass, field
 from types import TracebackType
 
@@ -33,6 +34,7 @@ class TcpProxy:
         self._ends: set[_End] = set()
         self._is_stalled = False
         self._cut_after: int | None = None
+        self._pause = 0.0
         self.forwarded = 0
         """Bytes that clients have sent through."""
         self.accepted = 0
@@ -79,6 +81,10 @@ class TcpProxy:
         with self._lock:
             self._is_stalled = False
             self._update_all()
+
+    def slow_down(self, pause: float) -> None:
+        """Take this many seconds for each 64 KiB that clients send. Zero: full speed."""
+        self._pause = pause
 
     def refuse(self) -> None:
         """Reset every connection and refuse new ones: the broker is stopped."""
@@ -171,6 +177,7 @@ class TcpProxy:
                 self.cut()
                 return
             self.forwarded += len(data)
+            time.sleep(self._pause)
         end.other.pending += data
 
     def _update_all(self) -> None:
