@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 import pprint
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, ClassVar
 from uuid import UUID
 
@@ -21,6 +22,8 @@ from django_outbox.payloads import json_text
 from django_outbox.publishers import locmem
 from django_outbox.publishers.base import Outcome, Publisher, Receipt
 from django_outbox.publishers.local import LocalPublisher
+from django_outbox.relay.loop import Relay
+from django_outbox.signals import consumer_failed
 
 #: How much of what was enqueued a failing assertion shows.
 _MESSAGES_SHOWN = 20
@@ -81,12 +84,12 @@ class Outbox:
         ``make_due`` lets the next ``drain`` try it again.
         """
         __tracebackhide__ = True
-        from django_outbox.relay.loop import Relay
-
         recorder = _Recorder(LocalPublisher("local", _LOCAL) if publisher is None else publisher)
-        Relay(database_for(outbox_alias()), publisher_for=lambda alias: recorder).drain()
+        with _raised_by_consumers() as errors:
+            Relay(database_for(outbox_alias()), publisher_for=lambda alias: recorder).drain()
         if recorder.failures and not allow_failures:
-            raise AssertionError("Messages were not published:\n" + "\n".join(recorder.failures))
+            text = "Messages were not published:\n" + "\n".join(recorder.failures)
+            raise AssertionError(text) from (errors[0] if errors else None)
         return recorder.published
 
     def make_due(self) -> int:
@@ -158,20 +161,40 @@ class ScriptedPublisher:
         return []
 
 
+@contextmanager
+def _raised_by_consumers() -> Iterator[list[Exception]]:
+    """What handlers raise while the block lasts, so that a test shows where."""
+    errors: list[Exception] = []
+
+    def remember(error: Exception, **kwargs: Any) -> None:
+        errors.append(error)
+
+    consumer_failed.connect(remember, weak=False)
+    try:
+        yield errors
+    finally:
+        consumer_failed.disconnect(remember)
+
+
 class _Recorder:
     """Passes messages on to a publisher and remembers what became of them."""
+
+    supports_concurrent_publish: ClassVar[bool] = False
 
     def __init__(self, publisher: Publisher) -> None:
         self._publisher = publisher
         self.published: list[Message] = []
         self.failures: list[str] = []
-        self.probe = publisher.probe
-        self.close = publisher.close
-        self.check = publisher.check
 
-    @property
-    def supports_concurrent_publish(self) -> bool:
-        return self._publisher.supports_concurrent_publish
+    def probe(self) -> str:
+        return self._publisher.probe()
+
+    def close(self) -> None:
+        self._publisher.close()
+
+    @classmethod
+    def check(cls, alias: str, options: Mapping[str, Any]) -> list[tuple[str, str]]:
+        return []
 
     def publish(self, messages: Sequence[Message]) -> list[Receipt]:
         receipts = self._publisher.publish(messages)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from django.core.paginator import Paginator
 from django.utils.functional import cached_property
 
 if TYPE_CHECKING:
+    from django.db.models import QuerySet
+
     from django_outbox.models import OutboxMessage
 
     _Paginator = Paginator[OutboxMessage]
@@ -24,4 +26,5 @@ class CappedPaginator(_Paginator):
     @cached_property
     def count(self) -> int:
         """How many rows there are, or ``COUNTED`` where there are more."""
-        return self.object_list[:COUNTED].count()
+        rows = cast("QuerySet[OutboxMessage]", self.object_list)
+        return rows[:COUNTED].count()
