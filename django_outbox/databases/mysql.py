@@ -78,15 +78,15 @@ LIMIT %s
 """
 _FREE = "(lease_expires_at IS NULL OR lease_expires_at <= {now})"
 
-# By primary key: only these rows are locked and no gap beside them, so that no INSERT ever waits,
-# at REPEATABLE READ neither.
+# Always by primary key, whatever the optimizer thinks of a small table: a scan would wait for the
+# locks of others on rows that do not matter here.
 _LOCK = """
 SELECT id FROM {table} FORCE INDEX (PRIMARY)
 WHERE id IN {ids} AND status = 'pending' AND available_at <= {now} AND {free}
 FOR UPDATE SKIP LOCKED
 """
 _LEASE = """
-UPDATE {table}
+UPDATE {table} FORCE INDEX (PRIMARY)
 SET lease_token = %s, lease_expires_at = {now} + INTERVAL %s MICROSECOND, leased_by = %s,
     attempts = attempts + 1
 WHERE id IN {ids}
@@ -106,24 +106,26 @@ _HELD = """
 SELECT id FROM {table} FORCE INDEX (PRIMARY) WHERE id IN {ids} AND lease_token = %s FOR UPDATE
 """
 _PUBLISHED = """
-UPDATE {table}
+UPDATE {table} FORCE INDEX (PRIMARY)
 SET status = 'published', published_at = {now}, lease_token = NULL, lease_expires_at = NULL
 WHERE id IN {ids}
 """
-_DELETED = "DELETE FROM {table} WHERE id IN {ids}"
+_DELETED = """
+DELETE message FROM {table} AS message FORCE INDEX (PRIMARY) WHERE id IN {ids}
+"""
 _RELEASED = """
-UPDATE {table}
+UPDATE {table} FORCE INDEX (PRIMARY)
 SET attempts = IF(attempts > 0, attempts - 1, 0), lease_token = NULL, lease_expires_at = NULL
 WHERE id IN {ids}
 """
 _RETRIED = """
-UPDATE {table}
+UPDATE {table} FORCE INDEX (PRIMARY)
 SET available_at = {now} + INTERVAL (CASE id {delays} END) MICROSECOND,
     last_error = CASE id {reasons} END, lease_token = NULL, lease_expires_at = NULL
 WHERE id IN {ids}
 """
 _DEAD = """
-UPDATE {table}
+UPDATE {table} FORCE INDEX (PRIMARY)
 SET status = 'dead', last_error = CASE id {reasons} END,
     lease_token = NULL, lease_expires_at = NULL
 WHERE id IN {ids}
@@ -329,6 +331,15 @@ class MySQL(Database):
     def one_at_a_time(self, name: str) -> Iterator[bool]:
         with self._named_lock(name, 0) as mine:
             yield mine
+
+    @contextmanager
+    def transaction(self) -> Iterator[CursorWrapper]:
+        """At READ COMMITTED: above it InnoDB locks gaps between rows, and producers would wait."""
+        outermost = not self.connection.in_atomic_block
+        with super().transaction() as cursor:
+            if outermost and self.connection.isolation_level != "read committed":
+                cursor.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
+            yield cursor
 
     @contextmanager
     def _one_relay_claims(self) -> Iterator[bool]:
