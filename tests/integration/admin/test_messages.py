@@ -13,6 +13,7 @@ from django.utils import timezone
 from django_outbox.admin.paging import COUNTED, CappedPaginator
 from django_outbox.models import OutboxMessage, Status
 from tests.conftest import EVERY_DATABASE
+from tests.support import services
 
 everywhere = pytest.mark.parametrize("database", EVERY_DATABASE, indirect=True)
 LIST = "/admin/django_outbox/outboxmessage/"
@@ -102,6 +103,7 @@ def test_a_message_is_shown_without_its_payload(browse):
     assert "acme" not in page
 
 
+@everywhere
 def test_a_message_is_found_by_its_id(browse):
     wanted, other = make(), make(Status.PENDING)
     client = browse("view")
@@ -162,6 +164,7 @@ def test_requeueing_needs_its_own_permission(browse):
 
 def test_the_list_reads_where_the_outbox_is_written(browse, outbox_settings):
     """A replica would show what was dead a while ago."""
+    services.require(services.POSTGRESQL_URL, "PostgreSQL")  # beside SQLite: two databases
     message = make()
     client = browse("view")
     outbox_settings(DATABASE="sqlite")

@@ -87,6 +87,7 @@ def test_chunks_come_in_id_order_and_bounded(database):
     assert list(id_chunks(every_message().filter(pk=0))) == []
 
 
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
 def test_the_time_is_that_of_the_database(database):
     make()
     requeue(every_message())
