@@ -75,7 +75,8 @@ def _check_publisher(alias: str, config: PublisherConfig) -> list[CheckMessage]:
     if missing or not isinstance(backend, type):
         return [not_a_publisher(alias, config.backend, missing)]
     return [
-        wrong_publisher_option(problem, hint) for problem, hint in backend.check(alias, config.options)
+        wrong_publisher_option(problem, hint)
+        for problem, hint in backend.check(alias, config.options)
     ]
 
 

@@ -17,9 +17,8 @@ def run_checks(django_db_setup):
     """The messages of this package's checks, by id, in their order."""
 
     def run(*, deploy=False, databases=None):
-        found = checks.run_checks(
-            tags=[OURS], include_deployment_checks=deploy, databases=databases
-        )
+        tags = [OURS, checks.Tags.database] if databases else [OURS]
+        found = checks.run_checks(tags=tags, include_deployment_checks=deploy, databases=databases)
         return [message for message in found if message.id.startswith(f"{OURS}.")]
 
     return run
