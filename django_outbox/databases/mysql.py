@@ -12,7 +12,7 @@ from hashlib import blake2b
 from typing import Any
 from uuid import UUID
 
-from django.db import IntegrityError
+from django.db import DatabaseError, IntegrityError
 from django.db.backends.utils import CursorWrapper
 
 from django_outbox.batches import Limits
@@ -131,10 +131,8 @@ SET status = 'dead', last_error = CASE id {reasons} END,
 WHERE id IN {ids}
 """
 
-# On a conflict the row that was there is moved by a microsecond: MySQL counts a changed row twice and
-# an unchanged one, because Django asks for the number of rows found, like a new one. Unlike after a
-# duplicate-key error, those who wait for the same id wait for an exclusive lock, one after the other;
-# with shared locks a rollback of the first would be a deadlock of the others.
+# On a conflict the row that was there is moved by a microsecond: a changed row is counted twice, while
+# an unchanged one would be counted like a new one, because Django asks for the number of rows found.
 _INSERT_PROCESSED = """
 INSERT INTO {table}
     (consumer, message_id, topic, aggregate_type, aggregate_id, sequence, processed_at)
@@ -198,7 +196,9 @@ class MySQL(Database):
 
     def _due(self, row: NewMessage) -> Fragment:
         if row.available_at is not None:
-            return "%s", (as_stored(row.available_at, self.connection),)
+            # A time in the past is now: an older one would overtake its aggregate's earlier rows.
+            due = as_stored(row.available_at, self.connection)
+            return f"GREATEST(CAST(%s AS DATETIME(6)), {NOW})", (due,)
         if row.delay:
             return f"{NOW} + INTERVAL %s MICROSECOND", (_microseconds(row.delay.total_seconds()),)
         return NOW, ()
@@ -360,8 +360,15 @@ class MySQL(Database):
             yield mine
         finally:
             if mine:
-                with self.connection.cursor() as cursor:
-                    cursor.execute("DO RELEASE_LOCK(%s)", [key])
+                self._release(key)
+
+    def _release(self, key: str) -> None:
+        try:
+            with self.connection.cursor() as cursor:
+                cursor.execute("DO RELEASE_LOCK(%s)", [key])
+        except DatabaseError:
+            # The connection is broken: the lock ends with the session.
+            self.connection.close()
 
 
 def _places(values: Sequence[object]) -> str:

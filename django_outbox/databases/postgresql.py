@@ -68,7 +68,7 @@ _ON_CONFLICT = "ON CONFLICT (message_id) DO NOTHING"
 # The rows keep their order: unnest() hands them out one after the other, and so come their ids.
 _INSERT_MANY = """
 INSERT INTO {table} ({columns}, available_at)
-SELECT {columns}, COALESCE(due, {now} + delay * INTERVAL '1 second')
+SELECT {columns}, GREATEST(due, {now} + delay * INTERVAL '1 second')
 FROM unnest({arrays}, %s::timestamptz[], %s::float8[]) AS new ({columns}, due, delay)
 ON CONFLICT (message_id) DO NOTHING
 RETURNING message_id, id, available_at::text, created_at::text
@@ -171,6 +171,8 @@ SELECT set_config('enable_seqscan', 'off', TRUE), set_config('enable_bitmapscan'
 """
 
 _DELAYED = f"{NOW} + %s * INTERVAL '1 second'"
+# A time in the past is now: an older one would overtake what its aggregate has written before.
+_SCHEDULED = f"GREATEST(%s, {NOW})"
 
 
 class PostgreSQL(Database):
@@ -192,7 +194,7 @@ class PostgreSQL(Database):
     def _insert_one(self, row: NewMessage) -> dict[UUID, Inserted]:
         due, params = NOW, _new_values(row)
         if row.available_at is not None:
-            due, params = "%s", (*params, as_stored(row.available_at, self.connection))
+            due, params = _SCHEDULED, (*params, as_stored(row.available_at, self.connection))
         elif row.delay:
             due, params = _DELAYED, (*params, row.delay.total_seconds())
         with self.connection.cursor() as cursor:
@@ -233,7 +235,7 @@ class PostgreSQL(Database):
                 on_conflict="" if is_fresh else _ON_CONFLICT,
                 available_at="" if due == NOW else ", available_at::text",
             )
-            for due in (NOW, _DELAYED, "%s")
+            for due in (NOW, _DELAYED, _SCHEDULED)
             for is_fresh in (True, False)
         }
 

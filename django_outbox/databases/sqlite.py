@@ -47,7 +47,7 @@ _NEW_COLUMNS = (
 # that ON CONFLICT belongs to the INSERT and is no join.
 _INSERT = """
 INSERT INTO {table} ({columns}, available_at)
-SELECT {values}, COALESCE(json_extract(value, '$.due'), {due})
+SELECT {values}, COALESCE(max(json_extract(value, '$.due'), {now}), {due})
 FROM json_each(%s) WHERE TRUE ORDER BY key
 ON CONFLICT (message_id) DO NOTHING
 RETURNING message_id, id, available_at, created_at
@@ -137,6 +137,7 @@ class SQLite(Database):
             table=self.table,
             columns=", ".join(_NEW_COLUMNS),
             values=", ".join(f"json_extract(value, '$.{name}')" for name in _NEW_COLUMNS),
+            now=NOW,
             due=NOW_PLUS.format(seconds="json_extract(value, '$.delay')"),
         )
         found: list[tuple[Any, ...]] = []

@@ -11,7 +11,7 @@ import pytest
 from django.db import transaction
 from django.utils import timezone
 
-from django_outbox import enqueue
+from django_outbox import Event, enqueue, enqueue_many
 from django_outbox.context import context
 from django_outbox.exceptions import (
     DuplicateMessageId,
@@ -130,6 +130,19 @@ def test_a_due_time_may_be_in_any_zone(database):
         written = enqueue("a.b", {}, available_at=at)
     assert written.available_at == at
     assert OutboxMessage.objects.get().available_at == at
+
+
+@everywhere
+def test_a_time_in_the_past_is_now_and_overtakes_nothing(database):
+    past = NOW - datetime.timedelta(days=1)
+    with transaction.atomic():
+        first = enqueue("a.b", {}, aggregate=("a", 1))
+        one = enqueue("a.b", {}, aggregate=("a", 1), available_at=past)
+        two, three = enqueue_many([Event("a.b", {}, available_at=past), Event("a.b", {})])
+    for message in (one, two, three):
+        assert message.available_at == message.created_at
+    due = OutboxMessage.objects.due().order_by("available_at", "id")
+    assert list(due) == [first, one, two, three]
 
 
 @everywhere
