@@ -67,14 +67,29 @@ class AmqpProperties:
 class ReceivedProperties(Protocol):
     """What is read of a received message's properties: any client's object with these names."""
 
-    headers: Any
-    message_id: Any
-    type: Any
-    content_type: Any
-    content_encoding: Any
-    correlation_id: Any
-    timestamp: Any
-    app_id: Any
+    @property
+    def headers(self) -> Any: ...
+
+    @property
+    def message_id(self) -> Any: ...
+
+    @property
+    def type(self) -> Any: ...
+
+    @property
+    def content_type(self) -> Any: ...
+
+    @property
+    def content_encoding(self) -> Any: ...
+
+    @property
+    def correlation_id(self) -> Any: ...
+
+    @property
+    def timestamp(self) -> Any: ...
+
+    @property
+    def app_id(self) -> Any: ...
 
 
 def to_amqp(message: Message) -> AmqpProperties:

@@ -137,9 +137,10 @@ class Link:
             self._is_over = True
         ending = self.ending = self.ending or Ending(End.LOST, "the connection ended")
         logger.info("The connection to RabbitMQ ended: %s", ending.reason or ending.end.name)
-        self._listener.ended(ending)
-        self._make_calls()  # what came in too late finds the link over
-        with suppress(Exception):
+        try:
+            self._listener.ended(ending)
+        finally:
+            self._make_calls()  # what came in too late finds the link over
             self._loop.close()
 
     def _make_calls(self) -> None:
