@@ -104,6 +104,6 @@ OUTBOX: dict[str, Any] = {
 OUTBOX_ENCRYPTION: dict[str, Any] = {
     "KEYRINGS": {
         "default": "2026a:primary:ViH1cIZhaByRskHXdEwbcC/ihLuaMwu7j3wdF3W6uYs=",
-        "index": "i1:primary:hxNjGcXajVDc/A5wP1bluaoJpkdkfMCqMZK6Lp0Ep1U=",
+        "index": "2026i:primary:hxNjGcXajVDc/A5wP1bluaoJpkdkfMCqMZK6Lp0Ep1U=",
     },
 }

@@ -82,10 +82,12 @@ class BlindIndexField(models.GeneratedField):
 
     def tag(self, text: str, using: str) -> str:
         """The tag to store beside this value (in its text form) on this database."""
+        __traceback_hide__ = True
         return tag_of(text, context=self._context(), normalisers=self.normalisers, using=using)
 
     def tags(self, text: str, using: str) -> list[str]:
         """The tags under which this value may be found on this database."""
+        __traceback_hide__ = True
         return tags_of(text, context=self._context(), normalisers=self.normalisers, using=using)
 
     def _context(self) -> str:
@@ -101,17 +103,20 @@ def tag_of(value: str, *, context: str, normalisers: Iterable[str] = (), using: 
     belongs to nothing else); equal values have equal tags within one context only. ``using`` is the
     database it will be written to, where the key's fingerprint is compared first.
     """
+    __traceback_hide__ = True
     key = verify_for_writing(keyring(INDEX), using)
     return _tag(key, context, normalise(value, normalisers))
 
 
 def tags_of(value: str, *, context: str, normalisers: Iterable[str] = (), using: str) -> list[str]:
     """The value's tags under every active index key: what a look-up has to ask for."""
+    __traceback_hide__ = True
     text = normalise(value, normalisers)
     return [_tag(key, context, text) for key in verify_for_searching(keyring(INDEX), using)]
 
 
 def _tag(key: Key, context: str, normalised: str) -> str:
+    __traceback_hide__ = True
     return f"{key.kid}:{blind_tag(key.secret, context, normalised)}"
 
 

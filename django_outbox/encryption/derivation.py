@@ -53,6 +53,7 @@ def blind_tag(root: bytes, context: str, normalised: str, index: str = "default"
 
     Equal values have equal tags, and without the key a tag says nothing about its value.
     """
+    __traceback_hide__ = True
     key = derive(root, "bidx", context, index)
     return hmac.digest(key, normalised.encode(), "sha256")[:16].hex()
 

@@ -53,6 +53,7 @@ def expression_to_save(field: Any, expression: Any) -> Any:
     Literal values in it are sealed for the field; ``F()`` of the field itself, ``Case``/``When``,
     ``Coalesce`` and ``Cast`` pass. Raises ``FieldError`` for what only the database could compute.
     """
+    __traceback_hide__ = True
     match expression:
         case Value():
             expression.output_field = field

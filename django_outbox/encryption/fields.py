@@ -107,9 +107,9 @@ class EncryptedField(_Field):
 
     def get_db_prep_value(self, value: Any, connection: Any, prepared: bool = False) -> Any:
         """Seal the value; None and expressions pass."""
+        __traceback_hide__ = True
         if value is None or hasattr(value, "resolve_expression"):
             return value
-        __traceback_hide__ = True
         if isinstance(value, StoredValue):
             return self._stored(value)
         plaintext = self.plaintext_of(value)
@@ -120,6 +120,7 @@ class EncryptedField(_Field):
 
     def get_db_prep_save(self, value: Any, connection: Any) -> Any:
         """The same for INSERT and UPDATE, where expressions are looked at too."""
+        __traceback_hide__ = True
         if isinstance(value, Unsaved):
             refuse_taken(self, value, connection.alias)
             value = value.value
@@ -129,6 +130,7 @@ class EncryptedField(_Field):
 
     def pre_save(self, model_instance: models.Model, add: bool) -> Any:
         """The instance's value; on its way to be compared where the unique index cannot tell."""
+        __traceback_hide__ = True
         value = super().pre_save(model_instance, add)
         if (
             value is None
@@ -141,12 +143,17 @@ class EncryptedField(_Field):
 
     def index_text(self, value: Any) -> str:
         """The value as the blind index sees it, before its normalisers."""
+        __traceback_hide__ = True
         return self._text(self.plaintext_of(value))
 
     def plaintext_of(self, value: Any) -> bytes:
         """The bytes that are sealed for this value."""
         __traceback_hide__ = True
-        plaintext = self.to_plaintext(value)
+        try:
+            plaintext = self.to_plaintext(value)
+        except (TypeError, ValueError) as error:
+            # Exception pages print the variables of every frame, and those below hold the value.
+            raise error.with_traceback(None) from None
         if isinstance(plaintext, bytes):
             return plaintext
         try:
@@ -270,6 +277,7 @@ class EncryptedField(_Field):
 
     def to_python(self, value: Any) -> Any:
         """As Django's field does. Never opens anything; see ``stored_values`` for dumps."""
+        __traceback_hide__ = True
         if isinstance(value, StoredValue):
             return value
         if carries_stored() and isinstance(value, str) and tokens.looks_sealed(value):
@@ -278,6 +286,7 @@ class EncryptedField(_Field):
 
     def clean(self, value: Any, model_instance: Any) -> Any:
         """Validate the clear value; a value that is taken is an error of this field."""
+        __traceback_hide__ = True
         if isinstance(value, StoredValue):
             return value
         value = super().clean(value, model_instance)
@@ -292,11 +301,13 @@ class EncryptedField(_Field):
 
     def save_form_data(self, instance: models.Model, data: Any) -> None:
         """Take a form's value, unless it is the mask that an unreadable value was shown as."""
+        __traceback_hide__ = True
         current = instance.__dict__.get(self.attname)
         if not (isinstance(current, Undecryptable) and data == MASK):
             super().save_form_data(instance, data)
 
     def value_to_string(self, obj: models.Model) -> str:
         """The value for serialisers: the token inside ``stored_values()``."""
+        __traceback_hide__ = True
         value = self.value_from_object(obj)
         return value.raw if isinstance(value, StoredValue) else super().value_to_string(obj)

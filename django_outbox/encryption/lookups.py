@@ -41,6 +41,7 @@ class BlindExact(_Lookup):
 
     def as_sql(self, compiler: Any, connection: Any) -> Any:
         """The index column among the tags of the value under every active index key."""
+        __traceback_hide__ = True
         column = self.lhs
         if not isinstance(column, EncryptedCol):
             raise FieldError(

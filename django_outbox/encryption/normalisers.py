@@ -84,6 +84,7 @@ def folds_case(names: tuple[str, ...]) -> bool:
 
 def normalise(value: str, names: Iterable[str]) -> str:
     """Apply the named normalisers in order. Raises ``LookupError`` for an unknown name."""
+    __traceback_hide__ = True
     for name in names:
         try:
             rule = _VERSIONS[pinned(name)]

@@ -22,6 +22,7 @@ class Unsaved:
 
 def is_taken(field: Any, value: Any, instance: models.Model, using: str | None = None) -> bool:
     """Whether another row has this value where the model says that it must be unique."""
+    __traceback_hide__ = True
     model = field.model
     alias = using or instance._state.db or router.db_for_read(model, instance=instance)
     pk = instance._get_pk_val(model._meta)
@@ -50,6 +51,7 @@ def database_cannot_tell(field: Any) -> bool:
 
 def refuse_taken(field: Any, unsaved: Unsaved, using: str) -> None:
     """Raise ``IntegrityError`` as the unique index would if it could tell."""
+    __traceback_hide__ = True
     if is_taken(field, unsaved.value, unsaved.instance, using):
         raise IntegrityError(
             f"UNIQUE of {field.model._meta.label}.{field.blind_index.name}: another row has this"

@@ -43,7 +43,8 @@ class Command(BaseCommand):
         destroy = actions.add_parser(
             "destroy", help="give a key up for ever; refused while a value names it"
         )
-        destroy.add_argument("kid")
+        # Another name than --kid of the others: call_command() would mix them up.
+        destroy.add_argument("given_up", metavar="KID")
         destroy.add_argument("--ring", choices=conf.RINGS, default=conf.DEFAULT)
 
     def handle(self, *args: Any, action: str, **options: Any) -> None:
@@ -58,7 +59,7 @@ class Command(BaseCommand):
                     jwk = jwe.exported_jwk(conf.keyring(), options["topic"], options["kid"])
                     self.stdout.write(json.dumps(jwk))
                 case "destroy":
-                    self.destroy(options["ring"], options["kid"])
+                    self.destroy(options["ring"], options["given_up"])
         except EncryptionError as error:
             raise CommandError(str(error)) from None
 
