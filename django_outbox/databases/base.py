@@ -59,6 +59,8 @@ class NewMessage(NamedTuple):
     delay: timedelta = timedelta(0)
     is_fresh: bool = False
     """The message id was made for this row just now: nobody can have used it, so none need be looked for."""
+    index_tag: str = ""
+    """Keyed tag of the member by which support finds a person's messages; empty: none."""
 
 
 class Inserted(NamedTuple):
@@ -139,7 +141,9 @@ class Database(ABC):
 
         ``rows`` map the column names (without consumer, id and processed_at) to values. A concurrent
         insert of the same id is waited for: not new if it commits, new if it rolls back. A conflict
-        raises nothing and breaks no transaction.
+        raises nothing and breaks no transaction, with one exception: on MySQL and MariaDB, when the
+        first rolls back while several wait for it, InnoDB calls it a deadlock of those who waited;
+        one goes on, the others' transactions are rolled back with an error that ``is_retryable``.
         """
 
     @abstractmethod

@@ -50,6 +50,11 @@ def is_disconnect(error: BaseException) -> bool:
     return isinstance(error, OperationalError) and _is_of_postgresql(error)
 
 
+def is_serialization_failure(error: BaseException) -> bool:
+    """Whether PostgreSQL met a row that was committed after the transaction's snapshot."""
+    return isinstance(error, DatabaseError) and _identity(error)[0] == "40001"
+
+
 def is_lock_timeout(error: BaseException) -> bool:
     """Whether PostgreSQL gave up waiting for a lock, after ``lock_timeout``."""
     return isinstance(error, DatabaseError) and _identity(error)[0] == "55P03"

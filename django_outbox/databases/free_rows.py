@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from django_outbox.batches import Limits
 from django_outbox.topics import TopicSelection, pattern_regex
 
 #: A piece of SQL and its parameters, in their order.
-Fragment: TypeAlias = tuple[str, tuple[object, ...]]
+Fragment: TypeAlias = tuple[str, tuple[Any, ...]]
 
 EVERYTHING: Fragment = ("TRUE", ())
 NOTHING: Fragment = ("FALSE", ())
@@ -76,7 +76,7 @@ END)
 def free_rows(dialect: Dialect, table: str, limits: Limits) -> FreeRows:
     """The rows of the topics that are under no live lease and that order does not hold back."""
     condition = f"(lease_expires_at IS NULL OR lease_expires_at <= {dialect.now})"
-    params: tuple[object, ...] = ()
+    params: tuple[Any, ...] = ()
     for selection in (limits.topics, limits.reachable):
         chosen, chosen_params = selected(selection, dialect)
         if (chosen, chosen_params) != EVERYTHING:

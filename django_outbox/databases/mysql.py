@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from hashlib import blake2b
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
-from django.db import DatabaseError, IntegrityError
+from django.db import DatabaseError, IntegrityError, connections
 from django.db.backends.utils import CursorWrapper
 
 from django_outbox.batches import Limits
@@ -30,6 +30,9 @@ from django_outbox.databases.errors import is_duplicate_key
 from django_outbox.databases.free_rows import Dialect, Fragment, FreeRows, free_rows
 from django_outbox.databases.outcomes import Lease, Outcomes
 from django_outbox.databases.rows import CLAIMED_COLUMNS
+
+if TYPE_CHECKING:
+    from django.db.backends.mysql.base import DatabaseWrapper
 
 NOW = "UTC_TIMESTAMP(6)"
 _BUSY_INDEX = "FORCE INDEX (django_outbox_busy)"
@@ -54,6 +57,7 @@ _NEW_COLUMNS = (
     "correlation_id",
     "causation_id",
     "size",
+    "index_tag",
 )
 
 _INSERT = """
@@ -149,6 +153,10 @@ class MySQL(Database):
     """MariaDB 10.6 and later, MySQL 8.0.13 and later."""
 
     vendor = "mysql"
+
+    @property
+    def connection(self) -> DatabaseWrapper:
+        return cast("DatabaseWrapper", connections[self.alias])
 
     def insert_messages(self, rows: Sequence[NewMessage]) -> dict[UUID, Inserted]:
         unique = {row.message_id: row for row in reversed(rows)}
@@ -277,7 +285,7 @@ class MySQL(Database):
         return held
 
     def _update(
-        self, cursor: CursorWrapper, sql: str, ids: list[int], **cases: Mapping[int, object]
+        self, cursor: CursorWrapper, sql: str, ids: list[int], **cases: Mapping[int, Any]
     ) -> None:
         if not ids:
             return

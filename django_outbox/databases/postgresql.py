@@ -8,10 +8,12 @@ from contextlib import contextmanager
 from functools import cached_property
 from hashlib import blake2b
 from operator import attrgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
-from django.db import DatabaseError, DataError, NotSupportedError, OperationalError
+from django.db import DatabaseError, DataError, NotSupportedError, OperationalError, connections
+from django.db.backends.postgresql.psycopg_any import IsolationLevel, is_psycopg3
+from django.db.transaction import atomic
 
 from django_outbox.batches import Limits
 from django_outbox.databases.array_literals import plain_array, text_array
@@ -26,11 +28,14 @@ from django_outbox.databases.base import (
     processed_row,
 )
 from django_outbox.databases.clock import as_model_value, as_stored
-from django_outbox.databases.errors import is_lock_timeout
+from django_outbox.databases.errors import is_lock_timeout, is_serialization_failure
 from django_outbox.databases.free_rows import Dialect, Fragment, free_rows
 from django_outbox.databases.listening import CLAIM_LOCK, PostgreSQLListener, lock_key
 from django_outbox.databases.outcomes import Lease, Outcomes
 from django_outbox.databases.rows import CLAIMED_COLUMNS
+
+if TYPE_CHECKING:
+    from django.db.backends.postgresql.base import DatabaseWrapper
 
 logger = logging.getLogger(__name__)
 
@@ -51,6 +56,7 @@ _NEW_COLUMNS = {
     "correlation_id": "text",
     "causation_id": "text",
     "size": "integer",
+    "index_tag": "text",
 }
 _new_values = attrgetter(*_NEW_COLUMNS)
 _WRITTEN_AS_TEXT = {"text", "jsonb"}
@@ -181,6 +187,10 @@ class PostgreSQL(Database):
     vendor = "postgresql"
     supports_notify = True
 
+    @property
+    def connection(self) -> DatabaseWrapper:
+        return cast("DatabaseWrapper", connections[self.alias])
+
     def insert_messages(self, rows: Sequence[NewMessage]) -> dict[UUID, Inserted]:
         if len(rows) == 1:
             return self._insert_one(rows[0])
@@ -207,10 +217,10 @@ class PostgreSQL(Database):
         available_at = as_model_value(scheduled[0]) if scheduled else created_at
         return {row.message_id: Inserted(row_id, available_at, created_at)}
 
-    def _arrays(self, rows: Sequence[NewMessage]) -> list[object]:
+    def _arrays(self, rows: Sequence[NewMessage]) -> list[Any]:
         columns = zip(*map(_new_values, rows), strict=True)
         try:
-            arrays: list[object] = [
+            arrays: list[Any] = [
                 text_array(values) if type_ in _WRITTEN_AS_TEXT else plain_array(values)
                 for values, type_ in zip(columns, _NEW_COLUMNS.values(), strict=True)
             ]
@@ -311,23 +321,34 @@ class PostgreSQL(Database):
         return written
 
     def insert_new(self, consumer: str, rows: Sequence[Mapping[str, object]]) -> set[UUID]:
-        if len(rows) == 1:
-            row = processed_row(rows[0])
-            with self.connection.cursor() as cursor:
-                cursor.execute(self._insert_one_processed, (consumer, *row))
-                return {row[0]} if cursor.rowcount == 1 else set()
-        new: set[UUID] = set()
-        sql = _INSERT_PROCESSED.format(table=self.inbox_table)
-        with self.connection.cursor() as cursor:
-            for chunk in chunks(rows):
-                columns = zip(*map(processed_row, chunk), strict=True)
-                cursor.execute(sql, (consumer, *map(list, columns)))
-                new.update(message_id for (message_id,) in cursor.fetchall())
-        return new
+        connection: Any = self.connection  # the stubs do not know its isolation_level
+        connection.ensure_connection()
+        insert = self._insert_processed
+        if connection.isolation_level == IsolationLevel.REPEATABLE_READ:
+            insert = self._insert_processed_unseen
+        return {new for chunk in chunks(rows) for new in insert(consumer, chunk)}
 
-    @cached_property
-    def _insert_one_processed(self) -> str:
-        return _INSERT_ONE_PROCESSED.format(table=self.inbox_table)
+    def _insert_processed(self, consumer: str, rows: Sequence[Mapping[str, object]]) -> set[UUID]:
+        columns = zip(*map(processed_row, rows), strict=True)
+        with self.connection.cursor() as cursor:
+            sql = _INSERT_PROCESSED.format(table=self.inbox_table)
+            cursor.execute(sql, (consumer, *map(list, columns)))
+            return {message_id for (message_id,) in cursor.fetchall()}
+
+    def _insert_processed_unseen(
+        self, consumer: str, rows: Sequence[Mapping[str, object]]
+    ) -> set[UUID]:
+        """At REPEATABLE READ a row that others committed after the snapshot is an error: one of ours
+        was there. In a savepoint it costs no transaction."""
+        try:
+            with atomic(using=self.alias):
+                return self._insert_processed(consumer, rows)
+        except OperationalError as error:
+            if not is_serialization_failure(error):
+                raise
+        if len(rows) == 1:
+            return set()
+        return {new for row in rows for new in self._insert_processed_unseen(consumer, [row])}
 
     def seconds_until_due(self, limits: Limits) -> float | None:
         with self.connection.cursor() as cursor:
@@ -336,7 +357,7 @@ class PostgreSQL(Database):
         return None if row is None else float(row[0])
 
     def listener(self) -> WorkListener:
-        if not is_psycopg3():
+        if not is_psycopg3:
             raise NotSupportedError("WAKEUP = 'notify' needs psycopg 3; with psycopg2 use 'poll'.")
         return PostgreSQLListener(self.alias, self.table)
 
@@ -364,10 +385,3 @@ class PostgreSQL(Database):
     def _oid(self) -> str:
         """SQL of the table's OID, which tells it from its namesakes in other schemas."""
         return f"'{self.table}'::regclass::oid"
-
-
-def is_psycopg3() -> bool:
-    """Which of the two drivers Django uses."""
-    from django.db.backends.postgresql import psycopg_any
-
-    return bool(psycopg_any.is_psycopg3)

@@ -7,8 +7,10 @@ import sqlite3
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
+
+from django.db import connections
 
 from django_outbox.batches import Limits
 from django_outbox.databases.base import (
@@ -23,6 +25,9 @@ from django_outbox.databases.clock import as_stored
 from django_outbox.databases.free_rows import Dialect, FreeRows, free_rows
 from django_outbox.databases.outcomes import Lease, Outcomes
 from django_outbox.databases.rows import CLAIMED_COLUMNS
+
+if TYPE_CHECKING:
+    from django.db.backends.sqlite3.base import DatabaseWrapper
 
 # The text that Django writes; a time with fewer decimals sorts before its own prolongation.
 NOW = "STRFTIME('%%Y-%%m-%%d %%H:%%M:%%f', 'NOW')"
@@ -41,6 +46,7 @@ _NEW_COLUMNS = (
     "correlation_id",
     "causation_id",
     "size",
+    "index_tag",
 )
 
 # One parameter holds all rows, so that their number has no limit. WHERE TRUE tells SQLite's parser
@@ -131,6 +137,10 @@ class SQLite(Database):
     """SQLite 3.35 and later."""
 
     vendor = "sqlite"
+
+    @property
+    def connection(self) -> DatabaseWrapper:
+        return cast("DatabaseWrapper", connections[self.alias])
 
     def insert_messages(self, rows: Sequence[NewMessage]) -> dict[UUID, Inserted]:
         sql = _INSERT.format(
