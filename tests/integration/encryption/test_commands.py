@@ -146,7 +146,7 @@ def assert_all_is_back(customer: Customer, everything: Everything) -> None:
             assert getattr(read, field.attname) == getattr(everything, field.attname), field.name
 
 
-@pytest.mark.parametrize("form", ["json", "jsonl", "xml", "yaml"])
+@pytest.mark.parametrize("form", ["json", "jsonl", "xml"])
 def test_a_dump_holds_tokens_and_needs_no_key_and_loads_as_it_was(
     form: str, rows: Any, rings: Any, tmp_path: Path
 ):
@@ -166,7 +166,7 @@ def test_a_dump_holds_tokens_and_needs_no_key_and_loads_as_it_was(
     assert stored(rows[0], "tax_id") == raw
 
 
-@pytest.mark.parametrize("form", ["json", "yaml"])
+@pytest.mark.parametrize("form", ["json", "jsonl"])
 def test_a_plaintext_dump_is_in_clear_when_asked_for_and_loads_sealed(
     form: str, rows: Any, tmp_path: Path
 ):
