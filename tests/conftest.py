@@ -25,6 +25,12 @@ _NAMES = {"postgresql": "PostgreSQL", "mysql": "MariaDB"}
 _APPS = {"django_outbox", "django_outbox_encryption", "testapp", "encryptionapp", "admin", "auth"}
 
 
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """Name tests by what is short: long texts here are keys and tokens made by chance, and tests that
+    are shared out among processes have to have the same names in each."""
+    return argname if isinstance(val, str | bytes) and len(val) > 30 else None
+
+
 def point_default_at(alias: str) -> None:
     """From here on every thread's ``default`` connection goes to this database."""
     connections["default"].close()
