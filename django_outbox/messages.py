@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -44,6 +44,10 @@ class Message:
     def payload(self) -> Any:
         """The payload as Python objects. Raises ``ValueError`` where the body is not JSON."""
         return json.loads(self.body)
+
+    def unread(self) -> Message:
+        """The same message with a payload that nobody has changed."""
+        return replace(self) if "payload" in self.__dict__ else self
 
     @property
     def is_ordered(self) -> bool:

@@ -81,7 +81,8 @@ class _Batch:
             self._all(received, self.outage)
             return
         try:
-            self.happened.update(self._in_one_transaction(received))
+            database = database_for(self.alias)
+            self.happened.update(database.retrying(lambda: self._in_one_transaction(received)))
         except Exception as error:
             self._after(error, received)
 
@@ -128,7 +129,7 @@ class _Batch:
         # Several messages have no common cause; the handler names it by handling().
         around = handling(name, messages[0]) if len(messages) == 1 else context(consumer=name)
         with around:
-            self.declared.call(messages)
+            self.declared.call([message.unread() for message in messages])
 
     def _after(self, error: Exception, received: Sequence[_Received]) -> None:
         failed = failure_of(error, self.alias)

@@ -23,6 +23,7 @@ from django.db.models import BooleanField, ExpressionWrapper, F, Q, QuerySet
 from django_outbox.consumers.failures import class_name
 from django_outbox.consumers.reservations import insert_if_missing, own_transaction
 from django_outbox.context import current_context
+from django_outbox.databases import database_for
 from django_outbox.databases.clock import DatabaseNow
 from django_outbox.exceptions import CallInProgress, CallRefused, OutcomeUnknown
 from django_outbox.messages import Message
@@ -138,7 +139,13 @@ class _Reservation:
 
     def _ask(self, look_up: LookUp) -> Found | NotMade:
         try:
-            return look_up(self.key)
+            answer = look_up(self.key)
+            if not isinstance(answer, Found | NotMade):
+                raise TypeError(
+                    f"look_up returned {type(answer).__name__}. Return Found(outcome) where the call"
+                    " took effect, NOT_MADE where it certainly did not, else raise."
+                )
+            return answer
         except Exception as error:
             self._note_unknown(error)
             raise
@@ -157,6 +164,11 @@ class _Reservation:
         """Commit the reservation, or find out why there is none to be had."""
         if insert_if_missing(self._rows(), {**self.identity, **self._hold(attempts=1)}, _REMEDY):
             return _Step.CALL, None
+        database = database_for(self.alias)
+        return database.retrying(lambda: self._take_over(can_look_up=can_look_up))
+
+    def _take_over(self, *, can_look_up: bool) -> tuple[_Step, Any]:
+        """Take the hold on a call that was reserved before, where nobody else has it."""
         with own_transaction(self.alias, _REMEDY):
             row = self._locked()
             step = _next_step(row.state, is_live=row.is_live)

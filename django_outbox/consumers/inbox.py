@@ -17,7 +17,7 @@ from django_outbox.consumers import cursors, seen
 from django_outbox.consumers.registry import Consumer, Handler, Mode, consumer_named, is_registered
 from django_outbox.consumers.verdicts import Processed
 from django_outbox.context import HandlingContext, context
-from django_outbox.databases import database_for
+from django_outbox.databases import Database, database_for
 from django_outbox.event_types.reading import read_message
 from django_outbox.exceptions import MalformedMessage
 from django_outbox.messages import Message
@@ -37,7 +37,8 @@ def process_once(
     In one ``atomic()`` on the consumer's database, a savepoint where the caller has a transaction
     open. A concurrent duplicate waits for the first and is then a DUPLICATE; where the first rolled
     back, it runs. What the handler raises is raised on, after the rollback; the caller's own
-    transaction stays usable.
+    transaction stays usable. A transaction that the database itself took back, by a deadlock for
+    example, is run again a few times before that is raised; not inside one of the caller.
 
     ``handler`` stands in for the declared one; with it, any string is a name of a consumer.
     Raises ``UnknownConsumer`` for a name without a handler, ``MalformedMessage`` for a message that
@@ -47,11 +48,17 @@ def process_once(
     row = inbox_row(message)
     if declared.mode is Mode.SEEN:
         return _process_seen(declared, message, row)
-    alias = inbox_alias(declared)
-    with transaction.atomic(using=alias):
-        if not database_for(alias).insert_new(declared.name, (row,)):
+    database = database_for(inbox_alias(declared))
+    return database.retrying(lambda: _process(declared, message, row, database))
+
+
+def _process(
+    declared: Consumer, message: Message, row: Mapping[str, object], database: Database
+) -> Processed:
+    with transaction.atomic(using=database.alias):
+        if not database.insert_new(declared.name, (row,)):
             return Processed.DUPLICATE
-        if declared.drop_stale and not cursors.advance(alias, declared.name, message):
+        if declared.drop_stale and not cursors.advance(database.alias, declared.name, message):
             return Processed.STALE
         handle(declared, message)
     return Processed.HANDLED
@@ -61,8 +68,9 @@ def handle(declared: Consumer, message: Message) -> None:
     """Call the handler under the message's context, so that what it enqueues names its cause.
 
     The payload is held against its event type and opened first; raises what ``read_message`` raises.
+    Each call has a payload of its own: what one handler does to it, no other sees.
     """
-    message = read_message(message, open_sealed=declared.open)
+    message = read_message(message, open_sealed=declared.open).unread()
     with handling(declared.name, message):
         declared.call([message] if declared.batch else message)
 

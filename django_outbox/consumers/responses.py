@@ -21,6 +21,7 @@ from django.http.response import HttpResponseBase
 
 from django_outbox.consumers.idempotency import RequestIdentity
 from django_outbox.consumers.reservations import insert_if_missing, own_transaction
+from django_outbox.databases import database_for
 from django_outbox.databases.clock import DatabaseNow
 from django_outbox.models import StoredResponse
 
@@ -106,7 +107,7 @@ def reserve(
         if insert_if_missing(rows, {"key_digest": identity.key_digest, **fresh}, _REMEDY):
             return reservation
         with suppress(StoredResponse.DoesNotExist):  # given back since: once more
-            existing = _take_over(rows, identity, fresh)
+            existing = database_for(alias).retrying(lambda: _take_over(rows, identity, fresh))
             return reservation if existing is None else existing
 
 

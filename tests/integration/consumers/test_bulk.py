@@ -206,6 +206,21 @@ def test_a_batch_has_a_consumer_and_a_single_message_a_cause(database):
     assert (contexts[1].correlation_id, contexts[1].causation_id) == ("order-4711", str(alone.id))
 
 
+def test_a_half_that_is_tried_again_has_payloads_that_nobody_changed(database):
+    seen = []
+
+    def spoil(messages: list[Message]) -> None:
+        for message in messages:
+            seen.append(message.payload["n"])
+            message.payload["n"] = "spoilt"
+        if len(messages) > 1:
+            raise Bad
+
+    happened = run(ledger(spoil), [received(), received()])
+    assert happened == [Processed.HANDLED] * 2
+    assert seen == [1] * 4
+
+
 def test_no_messages_are_no_work(database):
     with CaptureQueriesContext(connections["default"]) as queries:
         assert run(ledger(), []) == []

@@ -198,6 +198,18 @@ def test_a_look_up_that_fails_leaves_the_outcome_unknown(database, error):
     assert len(service.payments) == 1
 
 
+@pytest.mark.parametrize("answer", [None, {"payment": 1}, False])
+def test_a_look_up_that_answers_something_else_is_no_reason_to_call(database, answer):
+    service = PaymentService()
+    message = received()
+    with pytest.raises(Timeout):
+        once_outside(message, service.pay_and_lose_the_answer)
+    with pytest.raises(TypeError, match="NOT_MADE"):
+        once_outside(message, service.pay, look_up=lambda key: answer)
+    assert len(service.payments) == 1
+    assert the_call().state == CallState.UNKNOWN
+
+
 def test_a_call_that_is_under_way_is_left_alone(database):
     service = PaymentService()
     message = received()

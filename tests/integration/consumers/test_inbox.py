@@ -223,6 +223,19 @@ def test_a_handler_that_turns_out_to_be_async_is_not_taken_for_done(database):
     assert inbox() == []
 
 
+def test_each_handler_has_a_payload_of_its_own(database):
+    seen = []
+
+    def spoil(message: Message) -> None:
+        seen.append(message.payload["n"])
+        message.payload["n"] = "spoilt"
+
+    message = received()
+    for name in ("one", "two"):
+        process_once(name, message, spoil)
+    assert seen == [1, 1]
+
+
 def test_a_consumer_that_takes_lists_gets_a_list_of_one(database):
     got = []
     message = received()

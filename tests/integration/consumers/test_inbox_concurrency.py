@@ -14,7 +14,7 @@ from django_outbox.messages import Message
 from django_outbox.models import AggregateCursor, ProcessedMessage
 from tests.conftest import EVERY_DATABASE
 from tests.support.messages import received
-from tests.support.threads import Worker, wait_for
+from tests.support.threads import PATIENCE, Worker, wait_for
 from tests.support.waiting import wait_for_a_waiting_connection
 from tests.testapp.models import Balance, LedgerEntry
 
@@ -114,6 +114,35 @@ def test_every_message_counts_once_whoever_handles_it(database):
     total = sum((worker.result() for worker in workers), Counter())
     assert total == {Processed.HANDLED: 40, Processed.DUPLICATE: 120}
     assert Balance.objects.get().amount == 40
+
+
+def test_a_handler_that_the_database_took_back_is_run_again(database):
+    if database.connection.vendor == "sqlite":
+        pytest.skip("SQLite has one writer at a time, and so no deadlocks")
+    for name in ("one", "two"):
+        Balance.objects.create(account=name, amount=0)
+    connections["default"].close()
+    crossing = threading.Barrier(2, timeout=PATIENCE)
+    runs: list[str] = []
+
+    def transfer(order: tuple[str, str]) -> Processed:
+        first_run = True
+
+        def handle(message: Message) -> None:
+            nonlocal first_run
+            runs.append(order[0])
+            Balance.objects.filter(account=order[0]).update(amount=F("amount") + 1)
+            if first_run:
+                first_run = False
+                crossing.wait()
+            Balance.objects.filter(account=order[1]).update(amount=F("amount") + 1)
+
+        return process_once(Consumer(name="ledger", handler=handle), received())
+
+    workers = [Worker(transfer, ("one", "two")), Worker(transfer, ("two", "one"))]
+    assert [worker.result() for worker in workers] == [Processed.HANDLED] * 2
+    assert list(Balance.objects.values_list("amount", flat=True)) == [2, 2]
+    assert len(runs) == 3
 
 
 def test_messages_of_one_aggregate_take_their_turns_at_the_cursor(database):
