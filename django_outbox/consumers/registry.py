@@ -16,6 +16,8 @@ from enum import StrEnum
 from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
+from django.db import connections
+
 from django_outbox.exceptions import ImproperlyConfiguredOutbox, UnknownConsumer
 from django_outbox.topics import matches, pattern_regex
 
@@ -145,13 +147,21 @@ def all_consumers() -> list[Consumer]:
 
 
 def registry_problems() -> list[tuple[str, str]]:
-    """What is wrong between the declarations, as (problem, hint), for the system checks."""
-    hint = (
+    """What only shows when all declarations are there, as (problem, hint), for the system checks."""
+    shared = (
         "The name is a consumer's identity in the inbox: two handlers that share one each skip"
         " what the other has done. Give every handler a name of its own."
     )
-    return [
-        (_taken_twice(found), hint) for _, found in sorted(_registered.items()) if len(found) > 1
+    missing = f"Known aliases: {', '.join(connections)}."
+    declared = [_registered[name] for name in sorted(_registered)]
+    return [(_taken_twice(found), shared) for found in declared if len(found) > 1] + [
+        (
+            f"The consumer {each.name!r} writes to the database {each.database!r}, which is not in DATABASES.",
+            missing,
+        )
+        for found in declared
+        for each in found
+        if each.database is not None and each.database not in connections
     ]
 
 

@@ -83,6 +83,15 @@ def test_one_function_declared_twice_under_one_name_is_a_problem_too():
     assert len(registry_problems()) == 1
 
 
+def test_a_database_that_is_not_configured_is_a_problem():
+    consumer("a.b", name="here", database="default")(handle)
+    consumer("a.b", name="there", database="elsewhere")(handle)
+    ((problem, hint),) = registry_problems()
+    assert "'there'" in problem
+    assert "'elsewhere'" in problem
+    assert "default" in hint
+
+
 def test_a_module_that_is_imported_again_replaces_its_own_consumers():
     def again() -> object:
         def handle_once(message: object) -> None:
