@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from django.apps import AppConfig
+from django.apps import AppConfig, apps
 from django.utils.module_loading import autodiscover_modules
 from django.utils.translation import gettext_lazy as _
 
@@ -21,3 +21,8 @@ class OutboxConfig(AppConfig):
 
         register_checks()
         autodiscover_modules("events", "consumers")
+        if apps.is_installed("django_outbox.encryption"):
+            from django_outbox.encryption.rotation import register_source
+            from django_outbox.operations.reencryption import PayloadSource
+
+            register_source(PayloadSource())

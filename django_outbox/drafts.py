@@ -90,7 +90,15 @@ def make_draft(event: Event, settings: OutboxSettings, alias: str) -> Draft:
     causation_id = event.causation_id or handling.causation_id
     if causation_id:
         causation_id = identifier_of(topic, "causation_id", causation_id)
-    text, size, stored = encode(topic, version, event.payload, message_id, alias)
+    text, size, stored, index_tag = encode(
+        topic,
+        version,
+        event.payload,
+        message_id,
+        alias,
+        aggregate_id=aggregate_id,
+        sequence=sequence,
+    )
     size += byte_length(headers_text)
     if size > settings.max_message_bytes:
         raise MessageTooLarge(topic, size, settings.max_message_bytes)
@@ -109,6 +117,7 @@ def make_draft(event: Event, settings: OutboxSettings, alias: str) -> Draft:
         available_at,
         delay,
         is_fresh=event.message_id is None,
+        index_tag=index_tag,
     )
     return Draft(row, stored, headers)
 
@@ -145,6 +154,7 @@ def saved(alias: str, draft: Draft, inserted: Inserted) -> OutboxMessage:
         "leased_by": "",
         "published_at": None,
         "last_error": "",
+        "index_tag": row.index_tag,
         "created_at": inserted.created_at,
     }
     return message

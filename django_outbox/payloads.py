@@ -22,8 +22,14 @@ from django_outbox.encryption.conf import keyring
 from django_outbox.event_types.adapters import plain_payload
 from django_outbox.event_types.marks import Mark
 from django_outbox.event_types.registry import EventType, find_event_type
+from django_outbox.event_types.schemas import member_at
 from django_outbox.event_types.sealing import seal_members
-from django_outbox.exceptions import InvalidPayload, UnknownTopic
+from django_outbox.exceptions import (
+    InvalidIdentifier,
+    InvalidPayload,
+    InvalidSequence,
+    UnknownTopic,
+)
 
 #: How deep objects and lists may lie in each other. MariaDB's JSON ends at 31; one level is left for
 #: the wrapper of a sealed member.
@@ -42,18 +48,37 @@ class Encoded(NamedTuple):
     """Bytes of the text in UTF-8."""
     stored: Any
     """What the text says, as Python objects: the payload as given, unless members were sealed."""
+    index_tag: str = ""
+    """Keyed tag of the member that the event type is indexed by."""
 
 
-def encode(topic: str, schema_version: int, payload: Any, message_id: UUID, alias: str) -> Encoded:
+def encode(
+    topic: str,
+    schema_version: int,
+    payload: Any,
+    message_id: UUID,
+    alias: str,
+    *,
+    aggregate_id: str = "",
+    sequence: int | None = None,
+) -> Encoded:
     """The payload of this event as it will be stored: the one place where event types take part.
 
     Raises ``UnknownTopic`` where ``REQUIRE_EVENT_TYPES`` is on and nobody registered the topic,
-    ``InvalidPayload`` for what is not JSON or breaks its schema, and what the keyring raises where
-    personal members cannot be sealed: then nothing is written.
+    ``InvalidPayload`` for what is not JSON or breaks its schema, ``InvalidIdentifier`` or
+    ``InvalidSequence`` where the payload says otherwise than the event, and what the keyring raises
+    where personal members cannot be sealed: then nothing is written.
     """
     registered = find_event_type(topic, schema_version)
     if registered is not None:
-        return _encode_registered(registered, plain_payload(payload), message_id, alias)
+        payload = plain_payload(payload)
+        text = json_text(topic, payload)
+        # The tree that JSON says: dates are strings in it, and sealing does not touch the caller's.
+        tree = json.loads(text)
+        _hold_against(registered, tree, aggregate_id, sequence)
+        if not registered.has_personal and not registered.index_by:
+            return Encoded(text, byte_length(text), payload)
+        return _sealed(registered, tree, message_id, alias)
     if outbox_settings().require_event_types:
         raise UnknownTopic(
             topic,
@@ -65,33 +90,36 @@ def encode(topic: str, schema_version: int, payload: Any, message_id: UUID, alia
     return Encoded(text, byte_length(text), payload)
 
 
-def _encode_registered(
-    registered: EventType, payload: Any, message_id: UUID, alias: str
-) -> Encoded:
-    text = json_text(registered.topic, payload)
-    # The tree that JSON says, not the caller's: dates are strings in it, and sealing may change it.
-    tree = json.loads(text)
+def _hold_against(
+    registered: EventType, tree: Any, aggregate_id: str, sequence: int | None
+) -> None:
+    topic = registered.topic
     forbidden = [member.pointer for member in registered.marks.members(tree, Mark.FORBIDDEN)]
     problems = [f"{pointer} must not be sent at all" for pointer in forbidden]
     problems += map(str, registered.clear.violations(tree))
     if problems:
-        raise InvalidPayload(registered.topic, "payload", "; ".join(problems) + ".")
-    if not registered.has_personal:
-        return Encoded(text, byte_length(text), payload)
-    _seal(registered, tree, message_id, alias)
-    text = json_text(registered.topic, tree)
-    return Encoded(text, byte_length(text), tree)
+        raise InvalidPayload(topic, "payload", "; ".join(problems) + ".")
+    pointer = registered.aggregate_id
+    if pointer and aggregate_id and str(member_at(tree, pointer)) != aggregate_id:
+        raise InvalidIdentifier(topic, "aggregate id", f"is not what the payload has at {pointer}.")
+    pointer = registered.sequence
+    if pointer and sequence is not None and member_at(tree, pointer) != sequence:
+        raise InvalidSequence(topic, "sequence", f"is not what the payload has at {pointer}.")
 
 
-def _seal(registered: EventType, tree: Any, message_id: UUID, alias: str) -> None:
+def _sealed(registered: EventType, tree: Any, message_id: UUID, alias: str) -> Encoded:
     # Imported at use: only projects with personal members need the encryption app and its table.
     from django_outbox.encryption.fingerprints import verify_for_writing
+    from django_outbox.event_types.tags import tag_of
 
-    ring = keyring()
-    verify_for_writing(ring, alias)
-    seal_members(
-        tree, marks=registered.marks, keyring=ring, topic=registered.topic, message_id=message_id
-    )
+    index_tag = tag_of(registered, tree, alias) if registered.index_by else ""
+    if registered.has_personal:
+        ring = keyring()
+        verify_for_writing(ring, alias)
+        marks, topic = registered.marks, registered.topic
+        seal_members(tree, marks=marks, keyring=ring, topic=topic, message_id=message_id)
+    text = json_text(registered.topic, tree)
+    return Encoded(text, byte_length(text), tree, index_tag)
 
 
 def json_text(topic: str, payload: Any) -> str:

@@ -6,10 +6,11 @@ is found when the project starts and not when the first event is enqueued.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from django_outbox.encryption.normalisers import unknown
 from django_outbox.event_types.adapters import schema_of
 from django_outbox.event_types.marks import Mark, Marks
 from django_outbox.event_types.schemas import CompiledSchema, Schema
@@ -47,6 +48,8 @@ class EventType:
     """Validates the payload as it is stored and travels, personal members sealed."""
     index_by: str = ""
     """JSON pointer of the member by which support can find a person's messages; empty: none."""
+    index_normalisers: tuple[str, ...] = ()
+    """What is done to that member's value before it is compared."""
     aggregate_id: str = ""
     """JSON pointer of the member that repeats the aggregate's id; empty: none does."""
     sequence: str = ""
@@ -72,6 +75,7 @@ def event_type(
     *,
     version: int = 1,
     index_by: str = "",
+    index_normalisers: Sequence[str] = ("strip", "nfkc", "casefold"),
     aggregate_id: str = "",
     sequence: str = "",
 ) -> Callable[[Definition], Definition]:
@@ -82,12 +86,14 @@ def event_type(
     schema and travel sealed; ``"x-gdpr-forbidden": true`` refuses a member outright.
 
     ``index_by``, ``aggregate_id`` and ``sequence`` are JSON pointers (RFC 6901) into the payload. What
-    orders messages travels readable, so marking such a member is refused. Raises ``InvalidEventType``
-    for a faulty schema and for a topic and version registered before under another class.
+    orders messages travels readable, so marking such a member is refused. ``index_normalisers`` name
+    what is done to the indexed value before it is compared (``encryption.normalisers``). Raises
+    ``InvalidEventType`` for a faulty schema and for a topic and version that another class has.
     """
 
     def register(definition: Definition) -> Definition:
-        made = _make(topic, version, definition, index_by, aggregate_id, sequence)
+        pointers = {"index_by": index_by, "aggregate_id": aggregate_id, "sequence": sequence}
+        made = _make(topic, version, definition, pointers, tuple(index_normalisers))
         known = _registered.get((topic, version))
         if known is not None and _path(known.definition) != _path(definition):
             raise InvalidEventType(
@@ -126,7 +132,11 @@ def forget_event_type(topic: str, version: int) -> None:
 
 
 def _make(
-    topic: str, version: int, definition: type[Any], index_by: str, aggregate_id: str, sequence: str
+    topic: str,
+    version: int,
+    definition: type[Any],
+    pointers: Mapping[str, str],
+    normalisers: tuple[str, ...],
 ) -> EventType:
     if not 1 <= version <= 32_767:
         raise InvalidEventType(topic, version, "a version is a number from 1 to 32,767.")
@@ -135,26 +145,37 @@ def _make(
         clear = CompiledSchema(schema)
         marks = Marks(schema)
         wire = CompiledSchema(marks.wire_schema(SEALED_MEMBER))
-        _check_pointers(marks, index_by, aggregate_id, sequence)
+        for name, pointer in pointers.items():
+            _check_pointer(marks, name, pointer)
+        if wrong := unknown(normalisers):
+            raise ValueError(f"index_normalisers: there is no {wrong[0]!r}.")
     except ValueError as error:
         raise InvalidEventType(topic, version, str(error)) from None
     return EventType(
-        topic, version, definition, schema, marks, clear, wire, index_by, aggregate_id, sequence
+        topic,
+        version,
+        definition,
+        schema,
+        marks,
+        clear,
+        wire,
+        index_normalisers=normalisers,
+        **pointers,
     )
 
 
-def _check_pointers(marks: Marks, index_by: str, aggregate_id: str, sequence: str) -> None:
-    pointers = {"index_by": index_by, "aggregate_id": aggregate_id, "sequence": sequence}
-    for name, pointer in pointers.items():
-        if pointer and not (pointer.startswith("/") and marks.describe(pointer)):
-            raise ValueError(f"{name}={pointer!r} is no member that the schema describes.")
-        if pointer and name != "index_by" and marks.cover(pointer, Mark.SENSITIVE):
-            raise ValueError(
-                f"{name}={pointer!r} is marked {Mark.SENSITIVE}, but what orders messages travels"
-                " readable. Use an id that says nothing about a person."
-            )
-    if index_by and marks.cover(index_by, Mark.FORBIDDEN):
-        raise ValueError(f"index_by={index_by!r} is marked {Mark.FORBIDDEN}.")
+def _check_pointer(marks: Marks, name: str, pointer: str) -> None:
+    if not pointer:
+        return
+    if not (pointer.startswith("/") and marks.describe(pointer)):
+        raise ValueError(f"{name}={pointer!r} is no member that the schema describes.")
+    if name == "index_by" and marks.cover(pointer, Mark.FORBIDDEN):
+        raise ValueError(f"{name}={pointer!r} is marked {Mark.FORBIDDEN}.")
+    if name != "index_by" and marks.cover(pointer, Mark.SENSITIVE):
+        raise ValueError(
+            f"{name}={pointer!r} is marked {Mark.SENSITIVE}, but what orders messages travels"
+            " readable. Use an id that says nothing about a person."
+        )
 
 
 def _path(definition: type[Any]) -> str:

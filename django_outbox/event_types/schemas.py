@@ -81,3 +81,17 @@ def escape_step(step: str) -> str:
 def unescape_step(step: str) -> str:
     """A step of a JSON pointer as the member name it stands for (RFC 6901, section 4)."""
     return step.replace("~1", "/").replace("~0", "~")
+
+
+def member_at(payload: Any, pointer: str) -> Any:
+    """What stands at the JSON pointer (RFC 6901); None where nothing does."""
+    found = payload
+    for step in pointer.split("/")[1:]:
+        name = unescape_step(step)
+        if isinstance(found, dict):
+            found = found.get(name)
+        elif isinstance(found, list) and name.isdigit() and int(name) < len(found):
+            found = found[int(name)]
+        else:
+            return None
+    return found

@@ -156,6 +156,16 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 (
+                    "index_tag",
+                    models.CharField(
+                        blank=True,
+                        db_default="",
+                        editable=False,
+                        max_length=100,
+                        verbose_name="index tag",
+                    ),
+                ),
+                (
                     "created_at",
                     models.DateTimeField(
                         db_default=django_outbox.databases.clock.DatabaseNow(),
@@ -183,6 +193,12 @@ class Migration(migrations.Migration):
                         mysql_fields=["status", "attempts"],
                         name="django_outbox_busy",
                         where=models.Q(("attempts__gt", 0), ("status", "pending")),
+                    ),
+                    django_outbox.databases.indexes.VendorIndex(
+                        fields=["index_tag", "id"],
+                        mysql_fields=["index_tag", "id"],
+                        name="django_outbox_tag",
+                        where=models.Q(("index_tag", ""), _negated=True),
                     ),
                     django_outbox.databases.indexes.VendorIndex(
                         fields=["status", "published_at"],

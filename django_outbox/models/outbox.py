@@ -90,6 +90,9 @@ class OutboxMessage(models.Model):
     leased_by = models.CharField(_("leased by"), max_length=100, blank=True, db_default="")
     published_at = models.DateTimeField(_("published at"), null=True, blank=True)
     last_error = models.TextField(_("last error"), blank=True, default="", db_default="")
+    index_tag = models.CharField(
+        _("index tag"), max_length=100, blank=True, db_default="", editable=False
+    )
     created_at = models.DateTimeField(_("created at"), db_default=DatabaseNow())
 
     objects = OutboxMessageQuerySet.as_manager()
@@ -117,6 +120,13 @@ class OutboxMessage(models.Model):
                 fields=["aggregate_type", "aggregate_id", "id"],
                 where=Q(status="pending", attempts__gt=0),
                 mysql_fields=["status", "attempts"],
+            ),
+            # Support looks for one person's messages, by the keyed tag of one member.
+            VendorIndex(
+                name="django_outbox_tag",
+                fields=["index_tag", "id"],
+                where=~Q(index_tag=""),
+                mysql_fields=["index_tag", "id"],
             ),
             # Pruning, and the admin's lists of what is settled.
             VendorIndex(

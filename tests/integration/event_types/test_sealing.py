@@ -26,6 +26,7 @@ from tests.conftest import EVERY_DATABASE
 
 TOPIC = "customer.registered"
 RARE = "Zyxwvut-Qrstu"
+KEY = "ViH1cIZhaByRskHXdEwbcC/ihLuaMwu7j3wdF3W6uYs="
 OTHER = "2026b:primary:o1dJz1bJ4bNq9RkXwzKD8l8Xrme4S8s0mAKK5s0q2Wc="
 
 SCHEMA = {
@@ -61,7 +62,9 @@ PAYLOAD = {
 
 
 @pytest.fixture(autouse=True)
-def registered():
+def registered(settings):
+    keyrings = {**settings.OUTBOX_ENCRYPTION["KEYRINGS"], "default": f"2026a:primary:{KEY}"}
+    settings.OUTBOX_ENCRYPTION = {"KEYRINGS": keyrings}
     event_type(TOPIC, aggregate_id="/id")(type("CustomerRegistered", (), {"schema": SCHEMA}))
     yield
     for version in (1, 2, 3):
@@ -219,7 +222,7 @@ def test_enqueue_without_a_keyring_writes_nothing(database, settings):
     [
         (OTHER, UnknownKey),
         (
-            f"{OTHER} 2026a:disabled:ViH1cIZhaByRskHXdEwbcC/ihLuaMwu7j3wdF3W6uYs=",
+            f"{OTHER} 2026a:disabled:{KEY}",
             KeyDisabled,
         ),
     ],
