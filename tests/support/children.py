@@ -48,15 +48,19 @@ class Child:
 
     def wait_to_hear(self, word: str) -> None:
         """Return when the child has said it."""
+        while self.hear() != word:
+            pass
+
+    def hear(self) -> str:
+        """The next thing that the child says."""
         guard = threading.Timer(PATIENCE, self._process.kill)
         guard.start()
         assert self._process.stdout is not None
-        for line in self._process.stdout:
-            if line.strip() == word:
-                guard.cancel()
-                return
+        line = self._process.stdout.readline()
         guard.cancel()
-        raise AssertionError(f"the child ended or fell silent before it said {word!r}")
+        if not line:
+            raise AssertionError("the child ended, or was silent for too long")
+        return line.strip()
 
     def kill(self) -> None:
         """SIGKILL: it can neither roll back nor clean up."""
