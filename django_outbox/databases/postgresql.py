@@ -329,11 +329,18 @@ class PostgreSQL(Database):
         return {new for chunk in chunks(rows) for new in insert(consumer, chunk)}
 
     def _insert_processed(self, consumer: str, rows: Sequence[Mapping[str, object]]) -> set[UUID]:
-        columns = zip(*map(processed_row, rows), strict=True)
+        values = [processed_row(row) for row in rows]
         with self.connection.cursor() as cursor:
+            if len(values) == 1:
+                cursor.execute(self._insert_one_processed, (consumer, *values[0]))
+                return {values[0][0]} if cursor.rowcount == 1 else set()
             sql = _INSERT_PROCESSED.format(table=self.inbox_table)
-            cursor.execute(sql, (consumer, *map(list, columns)))
+            cursor.execute(sql, (consumer, *map(list, zip(*values, strict=True))))
             return {message_id for (message_id,) in cursor.fetchall()}
+
+    @cached_property
+    def _insert_one_processed(self) -> str:
+        return _INSERT_ONE_PROCESSED.format(table=self.inbox_table)
 
     def _insert_processed_unseen(
         self, consumer: str, rows: Sequence[Mapping[str, object]]
