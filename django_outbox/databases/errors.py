@@ -50,6 +50,11 @@ def is_disconnect(error: BaseException) -> bool:
     return isinstance(error, OperationalError) and _is_of_postgresql(error)
 
 
+def may_pass(error: BaseException) -> bool:
+    """Whether the same work may succeed later: the database is away, or others hold what it needs."""
+    return is_disconnect(error) or is_retryable(error)
+
+
 def is_serialization_failure(error: BaseException) -> bool:
     """Whether PostgreSQL met a row that was committed after the transaction's snapshot."""
     return isinstance(error, DatabaseError) and _identity(error)[0] == "40001"

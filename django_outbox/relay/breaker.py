@@ -21,19 +21,23 @@ class Breaker:
     """The longest wait between two probes."""
     rng: random.Random = field(default=_random, repr=False)
     opened_at: float | None = None
+    closed_at: float | None = None
     next_probe: float = 0.0
-    failed_probes: int = 0
+    probes_in_vain: int = 0
+    """Probes since the broker last took a message."""
 
     @property
     def is_open(self) -> bool:
         """Whether the broker is taken to be down."""
         return self.opened_at is not None
 
-    def trip(self, now: float) -> bool:
-        """The broker was found down. True where the breaker opens with it."""
+    def trip(self, now: float, began: float) -> bool:
+        """What was begun then has found the broker down. True where the breaker opens with it."""
         if self.opened_at is not None:
             return False
-        self.opened_at, self.failed_probes = now, 0
+        if self.closed_at is not None and began < self.closed_at:
+            return False  # late news of an outage that is over
+        self.opened_at = now
         self._wait(now)
         return True
 
@@ -45,15 +49,20 @@ class Breaker:
         """A probe came back. Closes the breaker where the broker answered: how long it was open."""
         if self.opened_at is None:
             return None
-        if answered:
-            open_for = timedelta(seconds=now - self.opened_at)
-            self.opened_at = None
-            return open_for
-        self.failed_probes += 1
-        self._wait(now)
-        return None
+        # Counted either way: a broker that answers probes and takes no messages would flap.
+        self.probes_in_vain += 1
+        if not answered:
+            self._wait(now)
+            return None
+        open_for = timedelta(seconds=now - self.opened_at)
+        self.opened_at, self.closed_at = None, now
+        return open_for
+
+    def worked(self) -> None:
+        """The broker has taken a message: should it go down again, the waits are short again."""
+        self.probes_in_vain = 0
 
     def _wait(self, now: float) -> None:
-        ceiling = min(self.cap.total_seconds(), _FIRST_WAIT * 2 ** min(self.failed_probes, 16))
+        ceiling = min(self.cap.total_seconds(), _FIRST_WAIT * 2 ** min(self.probes_in_vain, 16))
         # At least half of it: an outage is no reason to hammer on the broker.
         self.next_probe = now + self.rng.uniform(ceiling / 2, ceiling)

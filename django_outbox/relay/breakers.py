@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Collection, Mapping
 from datetime import timedelta
 from time import monotonic
 
@@ -16,46 +16,50 @@ from django_outbox.topics import EVERY_TOPIC, TopicSelection
 
 logger = logging.getLogger(__name__)
 
+#: Seconds between two looks at the answer to a probe.
+_GLANCE = 0.2
+
 
 class Breakers:
     """The state of every broker that routes lead to. Used by the relay's own thread only."""
 
-    def __init__(
-        self, routes: Routes, publisher_for: Callable[[str], Publisher], cap: timedelta
-    ) -> None:
+    def __init__(self, routes: Routes, publishers: Mapping[str, Publisher], cap: timedelta) -> None:
         self._routes = routes
-        self._publisher_for = publisher_for
-        aliases = {route.publisher for route in routes.routes}
-        self._breakers = {alias: Breaker(cap) for alias in sorted(aliases)}
+        self._publishers = publishers
+        self._breakers = {alias: Breaker(cap) for alias in publishers}
         self._probes: dict[str, _Probe] = {}
-
-    @property
-    def are_all_open(self) -> bool:
-        """Whether no broker takes messages: there is nothing to claim for."""
-        return bool(self._breakers) and all(each.is_open for each in self._breakers.values())
 
     @property
     def is_any_open(self) -> bool:
         """Whether some broker is taken to be down."""
         return any(each.is_open for each in self._breakers.values())
 
-    def reachable(self) -> TopicSelection:
-        """The topics whose broker is not known to be down."""
-        if not self.is_any_open:
+    def reachable(self, full: Collection[str] = ()) -> TopicSelection:
+        """The topics whose broker is not known to be down, and whose publisher is not full."""
+        ready = [
+            alias
+            for alias, breaker in self._breakers.items()
+            if not breaker.is_open and alias not in full
+        ]
+        if len(ready) == len(self._breakers):
             return EVERY_TOPIC
-        closed = [alias for alias, breaker in self._breakers.items() if not breaker.is_open]
-        return self._routes.topics_of(closed)
+        return self._routes.topics_of(ready)
 
-    def look_at(self, alias: str, receipts: Collection[Receipt]) -> None:
-        """Open the breaker where a publish found the broker down. Logged once an outage."""
+    def look_at(self, alias: str, receipts: Collection[Receipt], began: float) -> None:
+        """Open the breaker where a publish that was begun then found the broker down."""
+        breaker = self._breakers[alias]
+        if any(receipt.outcome is Outcome.CONFIRMED for receipt in receipts):
+            breaker.worked()
         down = next((r for r in receipts if r.outcome is Outcome.BROKER_DOWN), None)
-        if down is not None and self._breakers[alias].trip(monotonic()):
+        if down is not None and breaker.trip(monotonic(), began):
             signals.tell_breaker_opened(alias, down.reason)
 
     def seconds_to_probe(self) -> float | None:
-        """Until the next broker is asked; None where all are up."""
+        """Until ``probe`` has something to do; None where all brokers are up."""
         due = [each.next_probe for each in self._breakers.values() if each.is_open]
-        return max(min(due) - monotonic(), 0.0) if due else None
+        if not due:
+            return None
+        return max(min(due) - monotonic(), _GLANCE)
 
     def probe(self) -> None:
         """Ask the brokers whose time has come, each in a thread of its own, and hear the answers."""
@@ -66,7 +70,7 @@ class Breakers:
                     del self._probes[alias]
                     self._hear(alias, breaker, asked.answer)
             elif breaker.probe_is_due(monotonic()):
-                self._probes[alias] = _Probe(alias, self._publisher_for)
+                self._probes[alias] = _Probe(alias, self._publishers[alias])
 
     def probe_now(self) -> None:
         """``probe``, waiting for the answers: for callers that do not come back soon."""
@@ -86,19 +90,18 @@ class Breakers:
 class _Probe:
     """One question to a broker; ``answer`` is None until it is there."""
 
-    def __init__(self, alias: str, publisher_for: Callable[[str], Publisher]) -> None:
+    def __init__(self, alias: str, publisher: Publisher) -> None:
         self.answer: str | None = None
         self._thread = threading.Thread(
-            target=self._ask, args=(alias, publisher_for), name=f"outbox probe {alias}", daemon=True
+            target=self._ask, args=(publisher,), name=f"outbox probe {alias}", daemon=True
         )
         self._thread.start()
 
     def wait(self) -> None:
         self._thread.join()
 
-    def _ask(self, alias: str, publisher_for: Callable[[str], Publisher]) -> None:
+    def _ask(self, publisher: Publisher) -> None:
         try:
-            self.answer = publisher_for(alias).probe()
+            self.answer = publisher.probe()
         except Exception as error:
-            logger.exception("Probing %r failed in an unforeseen way.", alias)
             self.answer = f"the probe raised {type(error).__name__}"

@@ -8,7 +8,6 @@ nor any broker.
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
@@ -20,14 +19,14 @@ from django_outbox.backoff import retry_delay
 from django_outbox.batches import Batch, Claimed, Limits, Released, Verdict
 from django_outbox.conf import OutboxSettings, outbox_settings
 from django_outbox.databases import Database, database_for, outbox_alias
-from django_outbox.databases.errors import is_disconnect
+from django_outbox.databases.errors import may_pass
 from django_outbox.publishers.base import Publisher, Receipt
 from django_outbox.publishers.registry import publisher_for as registered_publisher
 from django_outbox.relay.breakers import Breakers
 from django_outbox.relay.claim import leased_by, limits_of
-from django_outbox.relay.flights import Flight
+from django_outbox.relay.flights import Flight, Flights
 from django_outbox.relay.publish import BatchPublishing
-from django_outbox.relay.settle import Totals, settle
+from django_outbox.relay.settle import PATIENCE, Totals, settle
 from django_outbox.relay.shutdown import Stop
 from django_outbox.relay.verdicts import exhausted, is_exhausted, verdict
 from django_outbox.relay.wakeup import Wakeup
@@ -35,8 +34,6 @@ from django_outbox.topics import EVERY_TOPIC, TopicSelection
 
 logger = logging.getLogger(__name__)
 
-#: Batches under way at once: while one waits for its confirms, the next is claimed and sent.
-DEPTH = 2
 #: Seconds between two looks at a stop while batches are under way.
 _GLANCE = 0.2
 #: Seconds between two progress lines, which come only where something happened.
@@ -55,23 +52,25 @@ class Relay:
         topics: TopicSelection = EVERY_TOPIC,
         on_turn: Callable[[], object] = lambda: None,
     ) -> None:
-        """``on_turn`` is called after every healthy turn: for a liveness file."""
+        """``on_turn`` is called after every healthy turn: for a liveness file.
+
+        Raises ``ImproperlyConfiguredOutbox`` where a publisher cannot be made.
+        """
         self.settings = settings or outbox_settings()
         self.database = database or database_for(outbox_alias())
         self.totals = Totals()
-        self._publisher_for = publisher_for
+        routes = self.settings.routes
+        publishers = {route.publisher: publisher_for(route.publisher) for route in routes.routes}
         self._on_turn = on_turn
         self._limits = limits_of(self.settings, topics)
         self._name = leased_by()
-        self._breakers = Breakers(self.settings.routes, publisher_for, self.settings.breaker_cap)
-        self._publishing = BatchPublishing(
-            self.settings.routes,
-            publisher_for,
-            lambda: self._stop is not None and self._stop.is_set,
+        self._breakers = Breakers(routes, publishers, self.settings.breaker_cap)
+        publishing = BatchPublishing(
+            routes, publishers, self.settings.retry, lambda: self._is_stopping
         )
+        self._flights = Flights(publishing, publishers)
         self._stop: Stop | None = None
-        self._flights: list[Flight] = []
-        self._landed = threading.Event()
+        self._stop_by: float | None = None
         self._may_find_more = True
         self._reported = replace(self.totals)
         self._report_at = monotonic() + _PROGRESS
@@ -83,26 +82,26 @@ class Relay:
 
     def run_once(self) -> Totals:
         """Claim, publish and settle one batch. Returns what became of it."""
+        before = replace(self.totals)
+        self._begin(None)
         self._breakers.probe_now()
-        turn = Totals()
-        if self._take_off():
-            flight = self._flights.pop()
-            while not flight.is_over:
-                self._landed.wait(_GLANCE)
-            turn = self._settle(flight)
-        return turn
+        self._take_off()
+        while self._flights:
+            self._settle_landed()
+        return self.totals.since(before)
 
-    def drain(self, max_seconds: float | None = None) -> Totals:
+    def drain(self, max_seconds: float | None = None, stop: Stop | None = None) -> Totals:
         """Work until nothing is due, no broker answers, or time is up; then settle what is under way.
 
         Raises what the database raises. Works inside the transaction of a test case, too.
         """
         before = replace(self.totals)
         ends = None if max_seconds is None else monotonic() + max_seconds
+        self._begin(stop)
         self._breakers.probe_now()
-        self._may_find_more = True
-        while self._turn(may_claim=ends is None or monotonic() < ends):
+        while not self._is_stopping and self._turn(may_claim=ends is None or monotonic() < ends):
             pass
+        self._finish()
         return self.totals.since(before)
 
     def run(self, stop: Stop) -> None:
@@ -110,24 +109,26 @@ class Relay:
 
         Survives the loss of the database and of brokers. Raises only for what no waiting can mend.
         """
-        self._stop = stop
+        self._begin(stop)
         wakeup = self._wakeup()
+        logger.info("The relay is at work.", extra={"relay": self._name})
         try:
-            lost_for = 0
+            failures = 0
             while not stop.is_set:
                 try:
                     self._work(stop, wakeup)
-                    lost_for = 0
+                    if failures:
+                        logger.warning("The database is back.")
+                    failures = 0
                 except DatabaseError as error:
-                    if not is_disconnect(error):
+                    if not may_pass(error):
                         raise
-                    lost_for += 1
-                    self._wait_for_database(stop, lost_for)
+                    failures += 1
+                    self._wait_for_database(error, failures)
             logger.info("Stopping: %s.", stop.reason)
             self._finish()
         finally:
             wakeup.close()
-            self._stop = None
             self._report_progress(at_once=True)
 
     def _work(self, stop: Stop, wakeup: Wakeup) -> None:
@@ -137,11 +138,11 @@ class Relay:
             wakeup.had_work()
         else:
             self.database.refresh_connection()
-            wait = self._breakers.seconds_to_probe()
-            if self._breakers.are_all_open:
-                stop.wait(min(wait or _GLANCE, _GLANCE))
+            to_probe = self._breakers.seconds_to_probe()
+            if self._breakers.reachable().is_nothing:
+                stop.wait(to_probe or _GLANCE)
             else:
-                wakeup.sleep(stop, self._seconds_until_due)
+                wakeup.sleep(stop, self._seconds_until_due, to_probe)
                 self.database.refresh_connection()
             self._may_find_more = True
         self._on_turn()
@@ -149,90 +150,98 @@ class Relay:
 
     def _turn(self, *, may_claim: bool = True) -> bool:
         """Settle what has come back, and send off another batch. False: there was nothing to do."""
-        if self._settle_landed():
+        if self._settle_landed(wait=0):
             self._may_find_more = True
-        has_room = len(self._flights) < DEPTH
-        if may_claim and has_room and self._may_find_more and self._take_off():
+        if may_claim and self._may_find_more and self._take_off():
             return True
         if not self._flights:
             return False
-        if not self._landed.wait(_GLANCE):
+        if not self._flights.wait(_GLANCE):
             self._may_find_more = True
         return True
 
     def _take_off(self) -> bool:
         """Claim a batch and send it on its way. False where nothing was due."""
-        if self._breakers.are_all_open:
+        reachable = self._breakers.reachable(self._flights.full)
+        if reachable.is_nothing:
             return False
-        limits = replace(self._limits, reachable=self._breakers.reachable())
+        limits = replace(self._limits, reachable=reachable)
         batch = self.database.claim(limits, self._name)
         # After a batch that was not full, the next claim waits for news.
         self._may_find_more = batch is not None and _is_full(batch, limits)
         if batch is None:
             return False
-        policy = self.settings.retry
-        fresh = [each for each in batch.claimed if not is_exhausted(each.attempts, policy)]
-        self._flights.append(
-            Flight(batch, fresh, self._publishing, self._publisher_for, self._landed)
-        )
+        self._flights.send(batch)
         return True
 
-    def _settle_landed(self) -> bool:
+    def _settle_landed(self, wait: float = _GLANCE) -> bool:
         """Settle every batch that has all its receipts. True where there was one."""
-        self._landed.clear()
-        landed = [flight for flight in self._flights if flight.is_over]
+        landed = self._flights.take_landed(wait)
         for flight in landed:
-            self._flights.remove(flight)
             self._settle(flight)
         return bool(landed)
 
-    def _settle(self, flight: Flight) -> Totals:
-        receipts: dict[int, Receipt] = {}
-        for alias, part in list(flight.receipts.items()):
-            receipts |= part
-            if alias is not None:
-                self._breakers.look_at(alias, part.values())
+    def _settle(self, flight: Flight) -> None:
+        receipts = dict(flight.receipts)
+        if flight.alias is not None:
+            self._breakers.look_at(flight.alias, receipts.values(), flight.batch.started)
         verdicts = {
             each.row_id: self._verdict(each, receipts.get(each.row_id))
             for each in flight.batch.claimed
         }
-        turn = settle(
+        settled = settle(
             self.database,
             flight.batch,
             verdicts,
             delete_published=self.settings.retention.published == timedelta(0),
             pause=self._pause,
         )
-        self.totals.add(turn)
-        return turn
+        self.totals.add(settled)
 
     def _verdict(self, each: Claimed, receipt: Receipt | None) -> Verdict:
         if is_exhausted(each.attempts, self.settings.retry):
             return exhausted(each.attempts)
-        if receipt is None:  # the relay stops before the broker has answered
+        if receipt is None:  # it was not sent, or the broker has not answered
             return Released()
         return verdict(receipt, each.attempts, self.settings.retry)
 
+    def _begin(self, stop: Stop | None) -> None:
+        self._stop, self._stop_by = stop, None
+        self._may_find_more = True
+
+    @property
+    def _is_stopping(self) -> bool:
+        return self._stop is not None and self._stop.is_set
+
     def _finish(self) -> None:
         """Wait for what is under way, as long as a stop may take; settle it, and release the rest."""
-        ends = monotonic() + self.settings.shutdown_timeout.total_seconds()
-        while self._flights and monotonic() < ends:
-            if not self._settle_landed():
-                self._landed.wait(_GLANCE)
-        while self._flights:
-            self._settle(self._flights.pop(0))
+        while self._flights and monotonic() < self._patience_ends():
+            self._settle_landed()
+        for flight in self._flights.take_all():
+            self._settle(flight)
 
-    def _pause(self, seconds: float) -> None:
-        if self._stop is None or self._stop.is_set:
-            sleep(seconds)
-        else:
+    def _patience_ends(self) -> float:
+        """Until when a stop waits, from the first time it is asked."""
+        if self._stop_by is None:
+            self._stop_by = monotonic() + self.settings.shutdown_timeout.total_seconds()
+        return self._stop_by
+
+    def _pause(self, seconds: float) -> bool:
+        """Sleep while the database is away. False: the relay stops and may wait no longer."""
+        if self._stop is not None and not self._is_stopping:
             self._stop.wait(seconds)
+            return True
+        sleep(seconds)
+        return not self._is_stopping or monotonic() < self._patience_ends()
 
-    def _wait_for_database(self, stop: Stop, failures: int) -> None:
+    def _wait_for_database(self, error: DatabaseError, failures: int) -> None:
         if failures == 1:
-            logger.warning("The database went away; the relay goes on when it is back.")
+            logger.warning(
+                "The database does not let the relay work (%s); it goes on as soon as it can.",
+                type(error.__cause__ or error).__name__,
+            )
         self.database.connection.close()
-        stop.wait(min(retry_delay(failures, self.settings.retry).total_seconds(), 5.0))
+        self._pause(retry_delay(failures, PATIENCE).total_seconds())
 
     def _seconds_until_due(self) -> float | None:
         limits = replace(self._limits, reachable=self._breakers.reachable())
@@ -249,7 +258,7 @@ class Relay:
         since = self.totals.since(self._reported)
         self._reported = replace(self.totals)
         if since != Totals():
-            logger.info("%s", since)
+            logger.info("Progress: %s.", since)
 
 
 def _is_full(batch: Batch, limits: Limits) -> bool:

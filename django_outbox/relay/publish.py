@@ -1,24 +1,34 @@
 """Publish one batch: round after round, no transaction open.
 
-Returns a receipt for every row. The next round begins when the one before has its receipts; what
-stands behind a failed message of its aggregate is not sent, nor what is left when half of the lease
-is spent, the broker is down, or the relay stops.
+The next round begins when the one before has its receipts; what stands behind a failed message of its
+aggregate is not sent, nor what is left when half of the lease is spent, the broker is down, or the
+relay stops.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from time import monotonic
+from typing import TypeAlias
 
 from django_outbox.batches import Batch, Claimed
+from django_outbox.conf import RetryPolicy
 from django_outbox.publishers.base import Outcome, Publisher, Receipt
 from django_outbox.relay.ordering import queue_of, rounds
+from django_outbox.relay.verdicts import is_exhausted
 from django_outbox.routing import Ordering, Routes
 
 logger = logging.getLogger(__name__)
 
 NO_ROUTE = "no pattern of OUTBOX['ROUTES'] matches the topic"
+#: At most so many messages a call of a publisher that works in the relay's own thread: it may be slow,
+#: and between two calls the lease and the stop are looked at.
+INLINE_ROUND = 10
+
+Receipts: TypeAlias = dict[int, Receipt]
+"""By row id."""
 
 
 class BatchPublishing:
@@ -27,11 +37,13 @@ class BatchPublishing:
     def __init__(
         self,
         routes: Routes,
-        publisher_for: Callable[[str], Publisher],
+        publishers: Mapping[str, Publisher],
+        policy: RetryPolicy,
         is_stopping: Callable[[], bool],
     ) -> None:
         self._routes = routes
-        self._publisher_for = publisher_for
+        self._publishers = publishers
+        self._policy = policy
         self._is_stopping = is_stopping
 
     def by_publisher(self, claimed: Sequence[Claimed]) -> dict[str | None, list[Claimed]]:
@@ -42,31 +54,36 @@ class BatchPublishing:
             parts.setdefault(route.publisher if route else None, []).append(each)
         return parts
 
-    def publish(self, batch: Batch, alias: str | None, claimed: Sequence[Claimed]) -> Receipts:
-        """Publish the rows that go to one publisher. Raises nothing that a publisher raises."""
+    def publish(self, batch: Batch, alias: str | None, receipts: Receipts) -> None:
+        """Publish the batch, all of which goes to one publisher, and write down what comes back.
+
+        A row without a receipt at the end was not sent. Raises nothing that a publisher raises.
+        """
+        fresh = [each for each in batch.claimed if not is_exhausted(each.attempts, self._policy)]
         if alias is None:
-            return {
-                each.row_id: Receipt(each.message.id, Outcome.REJECTED, NO_ROUTE)
-                for each in claimed
-            }
-        receipts: Receipts = {}
-        held: set[tuple[str, str]] = set()
-        is_down = False
+            for each in fresh:
+                receipts[each.row_id] = Receipt(each.message.id, Outcome.REJECTED, NO_ROUTE)
+            return
+        held: set[tuple[str, str] | None] = set()
+        for round_ in self._rounds(fresh, self._publishers[alias]):
+            if self._is_stopping() or monotonic() > batch.half_time:
+                return
+            sendable = [each for each in round_ if self._queue_of(each) not in held]
+            if not sendable:
+                continue
+            answers = self._send(alias, sendable)
+            receipts.update(answers)
+            failed = [e for e in sendable if answers[e.row_id].outcome is not Outcome.CONFIRMED]
+            if any(answers[e.row_id].outcome is Outcome.BROKER_DOWN for e in failed):
+                return
+            held.update(self._queue_of(each) for each in failed)
+            held.discard(None)
+
+    def _rounds(self, claimed: Sequence[Claimed], publisher: Publisher) -> Iterator[list[Claimed]]:
         for round_ in rounds(claimed, self._ordering_of):
-            is_late = is_down or self._is_stopping() or monotonic() > batch.half_time
-            sendable = [] if is_late else [e for e in round_ if self._queue_of(e) not in held]
-            sent = self._send(alias, sendable) if sendable else {}
-            for each in round_:
-                receipt = sent.get(each.row_id)
-                if receipt is None:
-                    receipt = Receipt(each.message.id, Outcome.NOT_SENT)
-                receipts[each.row_id] = receipt
-                if receipt.outcome is not Outcome.CONFIRMED:
-                    is_down = is_down or receipt.outcome is Outcome.BROKER_DOWN
-                    queue = self._queue_of(each)
-                    if queue is not None:
-                        held.add(queue)
-        return receipts
+            size = len(round_) if publisher.supports_concurrent_publish else INLINE_ROUND
+            for start in range(0, len(round_), size):
+                yield round_[start : start + size]
 
     def _queue_of(self, each: Claimed) -> tuple[str, str] | None:
         return queue_of(each, self._ordering_of)
@@ -76,13 +93,12 @@ class BatchPublishing:
         return route.ordering if route else Ordering.STRICT
 
     def _send(self, alias: str, sendable: Sequence[Claimed]) -> Receipts:
-        messages = [each.message for each in sendable]
         try:
-            answers = self._publisher_for(alias).publish(messages)
+            answers = self._publishers[alias].publish([each.message for each in sendable])
         except Exception as error:
             # Its contract says that it raises nothing. What was sent is unknown: at least once.
-            logger.exception("The publisher %r failed in an unforeseen way.", alias)
             reason = f"the publisher raised {type(error).__name__}"
+            _log_unforeseen(alias, reason, error)
             return {
                 each.row_id: Receipt(each.message.id, Outcome.BROKER_DOWN, reason)
                 for each in sendable
@@ -95,5 +111,7 @@ class BatchPublishing:
         }
 
 
-#: Row id -> receipt.
-Receipts = dict[int, Receipt]
+def _log_unforeseen(alias: str, reason: str, error: Exception) -> None:
+    """Where it was raised, without the error's text, which may hold a message's values."""
+    trace = "".join(traceback.format_tb(error.__traceback__))
+    logger.error("%r: %s.\n%s", alias, reason, trace, extra={"publisher": alias})

@@ -1,7 +1,7 @@
 """Write the verdicts of a batch back, fenced, and tell of what became of it.
 
-A settle that does not reach the database is repeated until the lease is over; then the rows are
-somebody else's, and each may be published once more under the same message id.
+A settle that does not reach the database is repeated until the lease is over, or the relay may wait no
+longer; then the rows are somebody else's, and each may be published once more under the same message id.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from django_outbox.batches import (
 )
 from django_outbox.conf import RetryPolicy
 from django_outbox.databases import Database
-from django_outbox.databases.errors import is_disconnect
+from django_outbox.databases.errors import may_pass
 
 logger = logging.getLogger(__name__)
 
 #: Between two tries at a database that is away.
-_PATIENCE = RetryPolicy(base=timedelta(seconds=0.2), cap=timedelta(seconds=5))
+PATIENCE = RetryPolicy(base=timedelta(seconds=0.2), cap=timedelta(seconds=5))
 
 
 @dataclass(slots=True)
@@ -68,8 +68,8 @@ class Totals:
 
     @property
     def is_clean(self) -> bool:
-        """Whether everything that was claimed was published."""
-        return self.claimed == self.published
+        """Whether no attempt failed."""
+        return not (self.retried or self.dead or self.lost)
 
 
 def settle(
@@ -78,11 +78,11 @@ def settle(
     verdicts: Mapping[int, Verdict],
     *,
     delete_published: bool,
-    pause: Callable[[float], object],
+    pause: Callable[[float], bool],
 ) -> Totals:
     """Settle the batch and report it; returns the counts of what was applied.
 
-    ``pause`` sleeps between two tries at a database that is away.
+    ``pause`` sleeps between two tries at a database that is away. False: try no more.
     """
     settlement = _write(database, batch, verdicts, delete_published, pause)
     lost = set(settlement.lost_rows)
@@ -97,7 +97,7 @@ def _write(
     batch: Batch,
     verdicts: Mapping[int, Verdict],
     delete_published: bool,
-    pause: Callable[[float], object],
+    pause: Callable[[float], bool],
 ) -> Settlement:
     lease_end = batch.started + batch.lease.total_seconds()
     attempt = 0
@@ -105,15 +105,20 @@ def _write(
         try:
             return database.settle(batch.token, verdicts, delete_published=delete_published)
         except DatabaseError as error:
-            if not is_disconnect(error):
+            if not may_pass(error):
                 raise
             database.connection.close()
-            attempt += 1
-            if attempt == 1:
-                logger.warning("The database went away while a batch was settled; trying again.")
-            if monotonic() >= lease_end:
-                return Settlement(0, len(verdicts), tuple(verdicts))
-            pause(retry_delay(attempt, _PATIENCE).total_seconds())
+        attempt += 1
+        if attempt == 1:
+            logger.warning("The database went away while a batch was settled; trying again.")
+        if monotonic() >= lease_end or not pause(retry_delay(attempt, PATIENCE).total_seconds()):
+            logger.error(
+                "%d messages could not be settled: the database stayed away. They will be published"
+                " again.",
+                len(verdicts),
+                extra={"count": len(verdicts)},
+            )
+            return Settlement(0, len(verdicts), tuple(verdicts))
 
 
 def _count(batch: Batch, applied: list[tuple[Claimed, Verdict]], settlement: Settlement) -> Totals:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-import select
+import selectors
 import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -37,8 +38,9 @@ class Stop:
 
     def wait(self, seconds: float) -> bool:
         """Sleep that long, or until the stop. True: stop."""
-        readable, _, _ = select.select([self._read_fd], [], [], max(seconds, 0.0))
-        return bool(readable)
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._read_fd, selectors.EVENT_READ)
+            return bool(selector.select(max(seconds, 0.0)))
 
     def fileno(self) -> int:
         """A descriptor that is readable once the stop is set."""
@@ -52,7 +54,10 @@ class Stop:
 
 @contextmanager
 def stop_on_signals() -> Iterator[Stop]:
-    """A Stop that SIGTERM and SIGINT set while the block lasts; a second signal ends the process."""
+    """A Stop that SIGTERM and SIGINT set while the block lasts; a second signal ends the process.
+
+    Outside of the main thread, which alone may listen to signals, nothing sets it.
+    """
     stop = Stop()
 
     def handle(number: int, frame: FrameType | None) -> None:
@@ -60,7 +65,9 @@ def stop_on_signals() -> Iterator[Stop]:
             os._exit(EXIT_AT_ONCE)
         stop.set(signal.Signals(number).name)
 
-    previous = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
+    is_main = threading.current_thread() is threading.main_thread()
+    numbers = (signal.SIGTERM, signal.SIGINT) if is_main else ()
+    previous = {number: signal.signal(number, handle) for number in numbers}
     try:
         yield stop
     finally:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from django.conf import settings
 
+from django_outbox.batches import Batch
 from django_outbox.publishers.registry import close_publishers
 from django_outbox.relay.loop import Relay
 from tests.support.children import Say
@@ -31,9 +32,12 @@ class _Bounded(Relay):
     def __init__(self, most: int) -> None:
         super().__init__()
         self._left = most
+        self._send = self._flights.send
+        self._flights.send = self._count  # type: ignore[method-assign]
+
+    def _count(self, batch: Batch) -> None:
+        self._left -= len(batch)
+        self._send(batch)
 
     def _take_off(self) -> bool:
-        if self._left <= 0 or not super()._take_off():
-            return False
-        self._left -= len(self._flights[-1].batch)
-        return True
+        return self._left > 0 and super()._take_off()

@@ -76,7 +76,7 @@ def test_a_relay_that_is_stopped_exits_with_0_and_leaves_no_lease(database, rabb
     with relay_process(outbox, "--liveness-file", str(alive)) as relay:
         wait_until(lambda: rabbitmq.count(queue) > 100, "it is at work")
         wait_until(alive.exists, "it says that it is alive")
-        relay._process.send_signal(signal.SIGTERM)
+        relay.signal(signal.SIGTERM)
         assert relay.wait() == 0
     assert not alive.exists()
     assert not OutboxMessage.objects.exclude(lease_token=None).exists()
@@ -96,8 +96,8 @@ def test_a_second_signal_ends_the_relay_at_once(database, rabbitmq):
         )
         with relay_process(outbox) as relay:
             wait_until(in_flight, "it waits for the broker")
-            relay._process.send_signal(signal.SIGTERM)
-            relay._process.send_signal(signal.SIGINT)
+            relay.signal(signal.SIGTERM)
+            relay.signal(signal.SIGINT)
             assert relay.wait() in (EXIT_AT_ONCE, 0)
 
 

@@ -13,6 +13,7 @@ from django_outbox.relay.loop import Relay
 from django_outbox.relay.settle import Totals
 from django_outbox.relay.shutdown import Stop
 from django_outbox.testing import ScriptedPublisher
+from tests.support.outages import database_away
 from tests.support.relay_children import rabbitmq_outbox
 from tests.support.threads import Worker, wait_until
 
@@ -153,6 +154,67 @@ def test_a_database_connection_terminated_before_a_settle_is_replaced(database, 
     assert relay.run_once() == Totals(claimed=3, published=3)
     assert all_published()
     assert len(publisher.received) == 3
+
+
+class AwayWhileSettled(ScriptedPublisher):
+    """The database goes away while this publishes, for the relay's own thread as well."""
+
+    def __init__(self, away):
+        super().__init__()
+        self.away = away
+
+    def publish(self, messages):
+        self.away.__enter__()
+        return super().publish(messages)
+
+
+@pytest.mark.parametrize("database", ["postgresql", "mysql"], indirect=True)
+def test_a_settle_is_given_up_when_the_lease_is_over(database, outbox_settings, caplog):
+    outbox_settings(LEASE=1, CONFIRM_TIMEOUT=0.5)
+    enqueued(3)
+    away = database_away()
+    relay = Relay(publisher_for=lambda alias: AwayWhileSettled(away))
+    assert relay.run_once() == Totals(claimed=3, lost=3)
+    away.__exit__(None, None, None)
+    assert "3 messages could not be settled" in caplog.text
+    publisher = ScriptedPublisher()
+    relay = Relay(publisher_for=lambda alias: publisher)
+    wait_until(lambda: relay.run_once() == Totals(3, 3), "they are published again", every=0.1)
+
+
+@pytest.mark.parametrize("database", ["postgresql", "mysql"], indirect=True)
+def test_a_stop_does_not_wait_for_a_database_longer_than_it_may(database, outbox_settings):
+    outbox_settings(SHUTDOWN_TIMEOUT=0.5)
+    enqueued(3)
+    away, stop = database_away(), Stop()
+
+    class Stopping(AwayWhileSettled):
+        def publish(self, messages):
+            stop.set()
+            return super().publish(messages)
+
+    try:
+        Relay(publisher_for=lambda alias: Stopping(away)).run(
+            stop
+        )  # or it would take the minute of a lease
+    finally:
+        away.__exit__(None, None, None)
+    assert OutboxMessage.objects.in_flight().count() == 3
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_a_database_that_somebody_holds_locked_is_waited_for(
+    database, running, monkeypatch, caplog
+):
+    caplog.set_level(logging.INFO, "django_outbox")
+    monkeypatch.setitem(connection.settings_dict["OPTIONS"], "timeout", 0.01)
+    publisher = ScriptedPublisher()
+    with transaction.atomic():
+        enqueue("invoice.issued", {"n": 1})
+        running(Relay(publisher_for=lambda alias: publisher))
+        wait_until(lambda: "does not let the relay work" in caplog.text, "the relay is locked out")
+    wait_until(lambda: publisher.received, "the relay goes on")
+    wait_until(lambda: "The database is back" in caplog.text, "and says so")
 
 
 @pytest.mark.parametrize("database", ["postgresql", "mysql"], indirect=True)

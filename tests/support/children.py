@@ -70,6 +70,10 @@ class Child:
         if self._process.stdout is not None:
             self._process.stdout.close()
 
+    def signal(self, number: int) -> None:
+        """Send it a signal that it may answer in its own way."""
+        self._process.send_signal(number)
+
     def wait(self) -> int:
         """The exit code of a child that ends by itself."""
         return self._process.wait(PATIENCE)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 from argparse import ArgumentParser
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,7 @@ from django_outbox.databases import database_for, outbox_alias
 from django_outbox.exceptions import ImproperlyConfiguredOutbox
 from django_outbox.publishers.registry import close_publishers
 from django_outbox.relay.loop import Relay
-from django_outbox.relay.shutdown import stop_on_signals
+from django_outbox.relay.shutdown import Stop, stop_on_signals
 from django_outbox.topics import EVERY_TOPIC, TopicSelection, pattern_regex
 
 _LEVELS = {0: logging.ERROR, 1: logging.INFO, 2: logging.DEBUG, 3: logging.DEBUG}
@@ -25,7 +27,7 @@ _LEVELS = {0: logging.ERROR, 1: logging.INFO, 2: logging.DEBUG, 3: logging.DEBUG
 class Command(BaseCommand):
     help = (
         "Publish the outbox's messages until SIGTERM or SIGINT. Any number of relays work side by"
-        " side. With --once: publish what is due and exit with 0 when nothing was left behind."
+        " side. With --once: publish what is due, then exit, with 0 where no attempt failed."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -44,19 +46,18 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        self._log_to_the_console(options["verbosity"])
         liveness: Path | None = options["liveness_file"]
         try:
-            relay = Relay(
-                database_for(_alias(options["database"])),
-                _settings(options["batch_size"]),
-                topics=_topics(options["topics"]),
-                on_turn=liveness.touch if liveness else lambda: None,
-            )
-            if options["once"]:
-                self._drain(relay)
-            else:
-                with stop_on_signals() as stop:
+            with self._console_log(options["verbosity"]), stop_on_signals() as stop:
+                relay = Relay(
+                    database_for(_alias(options["database"])),
+                    _settings(options["batch_size"]),
+                    topics=_topics(options["topics"]),
+                    on_turn=liveness.touch if liveness else lambda: None,
+                )
+                if options["once"]:
+                    self._drain(relay, stop)
+                else:
                     relay.run(stop)
         except ImproperlyConfiguredOutbox as error:
             raise CommandError(str(error)) from error
@@ -65,23 +66,31 @@ class Command(BaseCommand):
             if liveness:
                 liveness.unlink(missing_ok=True)
 
-    def _drain(self, relay: Relay) -> None:
-        totals = relay.drain()
+    def _drain(self, relay: Relay, stop: Stop) -> None:
+        totals = relay.drain(stop=stop)
         self.stdout.write(f"{totals}.")
+        if stop.is_set:
+            raise CommandError(f"Stopped by {stop.reason} before everything was published.")
         if not totals.is_clean or relay.is_any_broker_down:
-            raise CommandError(
-                "Not everything that was due is published; see the log.", returncode=1
-            )
+            raise CommandError("Not everything was published at once; see the log.")
 
-    def _log_to_the_console(self, verbosity: int) -> None:
+    @contextmanager
+    def _console_log(self, verbosity: int) -> Iterator[None]:
         # Where the project logs django_outbox itself, its configuration stands.
         logger = logging.getLogger("django_outbox")
         if logger.hasHandlers():
+            yield
             return
         handler = logging.StreamHandler(self.stderr)
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+        level = logger.level
         logger.addHandler(handler)
         logger.setLevel(_LEVELS[verbosity])
+        try:
+            yield
+        finally:
+            logger.removeHandler(handler)
+            logger.setLevel(level)
 
 
 def _alias(database: str | None) -> str:

@@ -12,6 +12,7 @@ from django.db.models.functions import Now
 
 from django_outbox import enqueue, signals
 from django_outbox.conf import outbox_settings as settings_in_force
+from django_outbox.exceptions import ImproperlyConfiguredOutbox
 from django_outbox.models import OutboxMessage, Status
 from django_outbox.publishers.base import Outcome
 from django_outbox.relay.loop import Relay
@@ -399,6 +400,104 @@ def test_a_stop_settles_what_is_under_way_and_leaves_no_lease(database, outbox_s
     assert 0 < rows().published().count() < 6
     assert rows().published().count() == len(publisher.received)
     assert set(rows().pending().values_list("attempts", flat=True)) == {0}
+
+
+def test_what_was_confirmed_before_the_stop_gave_up_stays_published(database, outbox_settings):
+    outbox_settings(SHUTDOWN_TIMEOUT=0.3)
+    enqueued(3, aggregate="a")
+    stop, stuck, go_on = Stop(), threading.Event(), threading.Event()
+
+    class StuckAtTheSecond(ScriptedPublisher):
+        supports_concurrent_publish = True
+
+        def publish(self, messages):
+            if self.received:
+                stuck.set()
+                go_on.wait(60)
+            return super().publish(messages)
+
+    publisher = StuckAtTheSecond()
+    worker = Worker(relay_to(publisher).run, stop)
+    assert stuck.wait(30)
+    stop.set()
+    worker.result()
+    assert list(rows().values_list("status", "attempts", "lease_token")) == [
+        ("published", 1, None),
+        ("pending", 0, None),
+        ("pending", 0, None),
+    ]
+    go_on.set()
+    wait_until(lambda: len(publisher.received) == 2, "the second is sent after all")
+    assert sent(publisher) == [0, 1], "but nothing behind it"
+
+
+def test_a_publisher_that_works_in_the_relays_thread_stops_between_two_messages(database):
+    enqueued(50)
+    stop = Stop()
+
+    def stopping(message):
+        stop.set()
+        return Outcome.CONFIRMED
+
+    publisher = ScriptedPublisher(stopping)
+    relay_to(publisher).run(stop)
+    assert 0 < len(publisher.received) < 50
+    assert rows().published().count() == len(publisher.received)
+    assert not rows().exclude(lease_token=None).exists()
+
+
+def test_a_drain_that_is_stopped_settles_and_leaves_no_lease(database, outbox_settings):
+    outbox_settings(BATCH_SIZE=2)
+    enqueued(6)
+    stop = Stop()
+
+    def stopping(message):
+        stop.set()
+        return Outcome.CONFIRMED
+
+    totals = relay_to(ScriptedPublisher(stopping)).drain(stop=stop)
+    assert totals == Totals(claimed=2, published=2)
+    assert not rows().exclude(lease_token=None).exists()
+
+
+def test_a_slow_broker_does_not_hold_back_the_other(database, outbox_settings):
+    outbox_settings(
+        PUBLISHERS={
+            "fast": {"BACKEND": "django_outbox.testing.ScriptedPublisher"},
+            "slow": {"BACKEND": "django_outbox.testing.ScriptedPublisher"},
+        },
+        ROUTES=[("order.*", {"publisher": "slow"}), ("#", {"publisher": "fast"})],
+        BATCH_SIZE=4,
+    )
+    go_on = threading.Event()
+
+    class Slow(ScriptedPublisher):
+        supports_concurrent_publish = True
+
+        def publish(self, messages):
+            go_on.wait(60)
+            return super().publish(messages)
+
+    publishers = {"slow": Slow(), "fast": ScriptedPublisher()}
+    for _ in range(10):
+        enqueued(2, topic="order.placed")
+        enqueued(2)
+    stop = Stop()
+    worker = Worker(Relay(publisher_for=publishers.__getitem__).run, stop)
+    wait_until(lambda: rows().published().count() == 20, "all of the fast one's are out")
+    assert rows().exclude(lease_token=None).count() == 4, "the slow one has two batches under way"
+    go_on.set()
+    wait_until(lambda: rows().published().count() == 40, "the slow one's follow")
+    stop.set()
+    worker.result()
+
+
+def test_a_publisher_that_cannot_be_made_is_found_before_anything_is_claimed(
+    database, outbox_settings
+):
+    outbox_settings(PUBLISHERS={"default": {"BACKEND": "nowhere.Publisher"}})
+    with pytest.raises(ImproperlyConfiguredOutbox, match="nowhere"):
+        Relay()
 
 
 def test_a_stop_does_not_wait_longer_than_it_may_and_releases_the_rest(database, outbox_settings):

@@ -58,8 +58,8 @@ def test_the_ceiling_of_the_wait_doubles_up_to_the_cap():
 def test_a_breaker_opens_once_probes_less_and_less_often_and_closes_once():
     breaker = Breaker(timedelta(seconds=30))
     assert not breaker.is_open
-    assert breaker.trip(100.0)
-    assert not breaker.trip(100.1), "it is open already"
+    assert breaker.trip(100.0, 99.0)
+    assert not breaker.trip(100.1, 99.0), "it is open already"
     now, waits = 100.0, []
     for _ in range(12):
         assert not breaker.probe_is_due(breaker.next_probe - 0.001)
@@ -72,5 +72,25 @@ def test_a_breaker_opens_once_probes_less_and_less_often_and_closes_once():
     assert breaker.probed(True, now) == timedelta(seconds=now - 100.0)
     assert not breaker.is_open
     assert breaker.probed(True, now) is None, "it closes once"
-    assert breaker.trip(now), "and can open again, with short waits"
+    breaker.worked()
+    assert breaker.trip(now, now), "and can open again, with short waits"
     assert breaker.next_probe - now <= 0.5
+
+
+def test_a_broker_that_answers_probes_and_takes_nothing_is_asked_less_and_less_often():
+    breaker = Breaker(timedelta(seconds=30))
+    now = 100.0
+    for _ in range(12):
+        assert breaker.trip(now, now)
+        now = breaker.next_probe
+        assert breaker.probed(True, now) is not None
+    assert breaker.trip(now, now)
+    assert breaker.next_probe - now >= 15
+
+
+def test_late_news_of_an_outage_that_is_over_does_not_open_the_breaker_again():
+    breaker = Breaker(timedelta(seconds=30))
+    breaker.trip(100.0, 99.0)
+    breaker.probed(True, 101.0)
+    assert not breaker.trip(102.0, 99.5)
+    assert breaker.trip(103.0, 101.5)
