@@ -1,0 +1,79 @@
+"""Two transactions that enqueue the same event at the same time."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+from django.db import connections, transaction
+
+from django_outbox import Event, enqueue, enqueue_many
+from django_outbox.exceptions import DuplicateMessageId
+from django_outbox.models import OutboxMessage
+from tests.conftest import EVERY_DATABASE
+from tests.support.threads import Worker
+from tests.support.waiting import wait_for_a_waiting_connection
+from tests.testapp.models import Invoice
+
+everywhere = pytest.mark.parametrize("database", EVERY_DATABASE, indirect=True)
+OWN = uuid.uuid5(uuid.NAMESPACE_URL, "https://example.com/payments/1")
+
+
+def enqueue_second(on_conflict):
+    with transaction.atomic():
+        Invoice.objects.create(number="second")
+        written = enqueue("a.b", {"n": 2}, message_id=OWN, on_conflict=on_conflict)
+        Invoice.objects.create(number="the transaction goes on")
+    return written
+
+
+def while_the_first_is_open(on_conflict, *, commits):
+    """What the second call comes to, when the first transaction ends while it waits."""
+    with transaction.atomic():
+        enqueue("a.b", {"n": 1}, message_id=OWN)
+        second = Worker(enqueue_second, on_conflict)
+        # Asked over another connection: this one is in the transaction that is waited for.
+        looking = Worker(wait_for_a_waiting_connection)
+        looking.result()
+        assert second.is_at_work
+        transaction.set_rollback(not commits)
+    return second.result()
+
+
+@everywhere
+def test_the_second_waits_and_is_passed_over_when_the_first_commits(database):
+    assert while_the_first_is_open("ignore", commits=True) is None
+    assert OutboxMessage.objects.get().payload == {"n": 1}
+    assert Invoice.objects.count() == 2
+
+
+@everywhere
+def test_the_second_waits_and_is_refused_when_the_first_commits(database):
+    with pytest.raises(DuplicateMessageId):
+        while_the_first_is_open("raise", commits=True)
+    assert OutboxMessage.objects.get().payload == {"n": 1}
+    assert Invoice.objects.count() == 0
+
+
+@everywhere
+def test_the_second_is_written_when_the_first_is_rolled_back(database):
+    written = while_the_first_is_open("raise", commits=False)
+    assert OutboxMessage.objects.get() == written
+    assert written.payload == {"n": 2}
+
+
+@everywhere
+def test_many_writers_of_one_event_write_it_once(database):
+    def write(number):
+        with transaction.atomic():
+            written = enqueue_many(
+                [Event("a.b", {"n": number}, message_id=OWN), Event("a.c", {"n": number})],
+                on_conflict="ignore",
+            )
+        connections.close_all()
+        return [message.topic for message in written]
+
+    results = [worker.result() for worker in [Worker(write, number) for number in range(6)]]
+    assert sorted(map(len, results)) == [1, 1, 1, 1, 1, 2]
+    assert OutboxMessage.objects.filter(topic="a.b").count() == 1
+    assert OutboxMessage.objects.filter(topic="a.c").count() == 6
