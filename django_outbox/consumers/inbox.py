@@ -88,6 +88,13 @@ def handling(consumer: str, message: Message) -> AbstractContextManager[Handling
     )
 
 
+def was_processed(declared: Consumer, message: Message) -> bool:
+    """Whether the consumer is known to have processed the message. A look, no promise."""
+    alias = inbox_alias(declared)
+    record = seen.record_for(alias) if declared.mode is Mode.SEEN else seen.TableRecord(alias)
+    return record.holds(declared.name, message.id)
+
+
 def inbox_alias(declared: Consumer) -> str:
     """The alias that the consumer's inbox rows are written to."""
     return declared.database or router.db_for_write(ProcessedMessage)

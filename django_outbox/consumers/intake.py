@@ -59,13 +59,16 @@ class Received:
     queue: WorkQueue
     message: Message = field(repr=False)
     consumers: tuple[Consumer, ...]
-    is_copied: bool = False
-    """A copy of it waits already: whatever comes of this attempt, the copy takes its place."""
 
     @property
     def most_attempts(self) -> int:
         """How many attempts the most patient of its consumers makes."""
         return max(retry_policy(consumer).max_attempts for consumer in self.consumers)
+
+    @property
+    def is_for_batches(self) -> bool:
+        """Whether it may be handled together with others."""
+        return not self.queue.is_ordered and any(each.batch for each in self.consumers)
 
     def at_attempt(self, attempt: int) -> Received:
         """The same, with another number of the attempt."""

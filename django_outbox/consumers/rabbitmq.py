@@ -10,18 +10,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import timedelta
 from typing import Final, Protocol, assert_never
 
-from django.db import connections
+from django.db import DatabaseError, connections
 
 from django_outbox.backoff import retry_delay
+from django_outbox.brokers.rabbitmq.asides import is_suspect
 from django_outbox.brokers.rabbitmq.subscription import Delivery, Subscription
 from django_outbox.conf import RetryPolicy
 from django_outbox.consumers.delivery import deliver, deliver_batch, retry_policy
 from django_outbox.consumers.failures import database_answers
-from django_outbox.consumers.inbox import inbox_alias
+from django_outbox.consumers.inbox import inbox_alias, was_processed
 from django_outbox.consumers.intake import Intake, Received, read
 from django_outbox.consumers.registry import Consumer
 from django_outbox.consumers.shelf import Shelf
@@ -83,7 +83,7 @@ class QueueConsumer:
                 self._serve(subscription, stop)
             finally:
                 subscription.close()
-            if stop.is_set:
+            if stop.wait(0):
                 break
             if subscription.missing and not self._has_received:
                 raise ImproperlyConfiguredOutbox(_missing(subscription.missing))
@@ -141,7 +141,7 @@ class QueueConsumer:
                 continue
             if self._is_suspect(received):
                 self._handle_suspect(received, stop)
-            elif self._intake.batch > 1 and not received.queue.is_ordered:
+            elif received.is_for_batches:
                 together.append(received)
             else:
                 self._handle_alone(received, stop)
@@ -185,9 +185,6 @@ class QueueConsumer:
                 return []
 
     def _carry_out(self, received: Received, verdict: Verdict) -> None:
-        if received.is_copied:
-            received.delivery.ack()
-            return
         match verdict:
             case Ack():
                 received.delivery.ack()
@@ -204,6 +201,8 @@ class QueueConsumer:
         delivery, is_ordered = received.delivery, received.queue.is_ordered
         is_first = delivery.queue not in self._begun
         self._begun.add(delivery.queue)
+        if is_suspect(delivery.headers):
+            return True
         returned = delivery.headers.get("x-delivery-count")
         if not isinstance(returned, int):  # a classic queue does not count
             return delivery.redelivered and not is_ordered
@@ -213,21 +212,31 @@ class QueueConsumer:
         return returned >= _SUSPICIOUS
 
     def _handle_suspect(self, received: Received, stop: Stop) -> None:
-        """Count the attempt before it is made, in a copy that waits: whatever happens, it is known.
+        """Count the attempt before it is made: a copy that waits takes the place of the delivery.
 
-        Where the process survives, the copy will be a duplicate; where it does not, the copy goes on
-        from the next attempt. Neighbours that came back for its sake are done with at their first
-        turn, so that the broker's delivery limit does not reach them.
+        Where the process survives, the copy will be a duplicate, or the next attempt; where it does
+        not, the copy is all that is left. Neighbours that came back for its sake are done with at
+        their first turn, so that the broker's delivery limit does not reach them.
         """
         attempt = received.message.attempt
+        if _is_done(received):
+            received.delivery.ack()
+            return
         if received.queue.is_ordered or attempt >= received.most_attempts:
-            reason = f"its consumer ended without an outcome, attempt {attempt}"
+            reason = f"its consumer ended again and again, attempt {attempt}"
             self._shelf.give_up(received.delivery, reason)
             return
         delay = retry_delay(attempt, retry_policy(received.consumers[0]))
-        if self._shelf.copy_to_wait(received, delay):
-            received = replace(received, is_copied=True)
-            self._handle_alone(received, stop)
+        if self._shelf.replace_by_copy(received, delay):
+            self._decide([received], stop)
+
+
+def _is_done(received: Received) -> bool:
+    """Whether all of its consumers have processed the message before."""
+    try:
+        return all(was_processed(each, received.message) for each in received.consumers)
+    except DatabaseError:
+        return False
 
 
 def _deliver(consumer: Consumer, messages: Sequence[Message]) -> list[Verdict]:

@@ -46,16 +46,18 @@ class Shelf:
         aside = to_wait(received.delivery, received.queue, delay, attempts)
         self._put(received.delivery, aside)
 
-    def copy_to_wait(self, received: Received, delay: timedelta) -> bool:
-        """As ``wait``, for an attempt that is still to be made: the delivery stays unacknowledged.
+    def replace_by_copy(self, received: Received, delay: timedelta) -> bool:
+        """As ``wait``, for an attempt that is still to be made, and gone from the queue for sure.
 
-        False: no copy was made now; the delivery is held until one can be.
+        False: not now, so the attempt is not to be made; a copy is there or will be.
         """
-        aside = to_wait(received.delivery, received.queue, delay, received.message.attempt)
+        attempt = received.message.attempt
+        aside = to_wait(received.delivery, received.queue, delay, attempt, is_suspect=True)
         failure = self._sender.send(aside)
         if failure is not None:
             self._hold(received.delivery, aside, failure)
-        return failure is None
+            return False
+        return received.delivery.ack_for_sure()
 
     def give_up(self, delivery: Delivery, reason: str) -> None:
         """Set it aside in the dead-letter queue."""

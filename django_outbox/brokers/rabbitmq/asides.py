@@ -27,6 +27,8 @@ logger = logging.getLogger("django_outbox.brokers.rabbitmq")
 
 #: Failed attempts so far; on messages that wait for the next one.
 ATTEMPTS: Final = f"{ASIDE_PREFIX}attempts"
+#: On copies of what may be the end of its consumer: it is handled with care from then on.
+SUSPECT: Final = f"{ASIDE_PREFIX}suspect"
 #: Where the message was first published to.
 ROUTING_KEY: Final = f"{ASIDE_PREFIX}routing-key"
 EXCHANGE: Final = f"{ASIDE_PREFIX}exchange"
@@ -71,10 +73,25 @@ def first_routing_key(delivery: Delivery) -> str:
     return key if isinstance(key, str) and key else delivery.routing_key
 
 
-def to_wait(delivery: Delivery, queue: WorkQueue, delay: timedelta, attempts: int) -> Aside:
+def is_suspect(headers: Mapping[str, Any]) -> bool:
+    """Whether the message is the copy of one that may have ended its consumer."""
+    return bool(headers.get(SUSPECT))
+
+
+def to_wait(
+    delivery: Delivery,
+    queue: WorkQueue,
+    delay: timedelta,
+    attempts: int,
+    *,
+    is_suspect: bool = False,
+) -> Aside:
     """The message on its way to come again after the delay, with that many attempts behind it."""
     name, milliseconds = queue.wait_queue(delay)
-    properties = _properties(delivery, {ATTEMPTS: attempts}, expiration=str(milliseconds))
+    notes: dict[str, str | int] = {ATTEMPTS: attempts}
+    if is_suspect:
+        notes[SUSPECT] = 1
+    properties = _properties(delivery, notes, expiration=str(milliseconds))
     return Aside("", name, properties, delivery.body)
 
 

@@ -29,6 +29,7 @@ from django_outbox.wire.amqp_properties import RawProperties, parse_properties
 _NAME: Final = "django_outbox consumer"
 #: How long acks are gathered, in seconds, unless half of the prefetch waits for them.
 _GATHER: Final = 0.01
+_ANSWER_TIMEOUT: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,10 @@ class Delivery:
     def ack(self) -> None:
         """Say that it is done with. Without effect where the connection has ended."""
         self.subscription.ack(self.tag)
+
+    def ack_for_sure(self) -> bool:
+        """Acknowledge and wait until the broker has taken note. False: it may deliver it again."""
+        return self.subscription.ack_for_sure(self.tag)
 
     def reject(self) -> None:
         """Have the broker put it into the queue's dead-letter exchange, as it is."""
@@ -152,6 +157,16 @@ class Subscription:
             self._link.call(self._flush)
         elif not ordered:
             self._link.call(self._flush_soon)
+
+    def ack_for_sure(self, tag: int, timeout: float = _ANSWER_TIMEOUT) -> bool:
+        """Acknowledge a delivery and wait until the broker has taken note, at most ``timeout`` seconds.
+
+        AMQP does not confirm acks, but a broker answers what comes after one on the same channel.
+        """
+        noted = threading.Event()
+        with self._lock:
+            self._window.done(tag)
+        return self._link.call(partial(self._flush_and_ask, noted)) and noted.wait(timeout)
 
     def reject(self, tag: int) -> None:
         """Reject a delivery without requeueing it."""
@@ -256,6 +271,11 @@ class Subscription:
         with suppress(exceptions.AMQPError):
             for tag, multiple in acks:
                 self._channel.basic_ack(tag, multiple)
+
+    def _flush_and_ask(self, noted: threading.Event) -> None:
+        self._flush()
+        with suppress(exceptions.AMQPError):
+            self._channel.basic_qos(prefetch_count=self._prefetch, callback=lambda _: noted.set())
 
     def _reject(self, tag: int) -> None:
         with self._lock:

@@ -1,0 +1,33 @@
+"""The Celery app of the worker processes."""
+
+from __future__ import annotations
+
+import os
+
+import django
+
+django.setup()
+
+from celery import Celery  # noqa: E402 - settings first
+from kombu import Exchange, Queue  # noqa: E402
+
+QUEUE = os.environ.get("CHILD_QUEUE", "celery")
+
+app = Celery("tests.transports", broker=os.environ["CHILD_BROKER"], backend=None)
+app.conf.update(
+    task_default_queue=QUEUE,
+    task_queues=[Queue(QUEUE, Exchange(""), routing_key=QUEUE, no_declare=True)],
+    task_create_missing_queues=False,
+    worker_prefetch_multiplier=4,
+    worker_hijack_root_logger=False,
+    worker_redirect_stdouts=False,
+    broker_connection_retry_on_startup=True,
+    imports=["tests.transports.tasks", "django_outbox.tasks"],
+)
+
+
+@app.on_after_finalize.connect
+def _register(sender: Celery, **kwargs: object) -> None:
+    from tests.transports.tasks import BookInvoice
+
+    sender.register_task(BookInvoice())
