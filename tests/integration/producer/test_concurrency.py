@@ -5,9 +5,9 @@ from __future__ import annotations
 import uuid
 
 import pytest
-from django.db import connections, transaction
+from django.db import transaction
 
-from django_outbox import Event, enqueue, enqueue_many
+from django_outbox import enqueue
 from django_outbox.exceptions import DuplicateMessageId
 from django_outbox.models import OutboxMessage
 from tests.conftest import EVERY_DATABASE
@@ -66,14 +66,8 @@ def test_the_second_is_written_when_the_first_is_rolled_back(database):
 def test_many_writers_of_one_event_write_it_once(database):
     def write(number):
         with transaction.atomic():
-            written = enqueue_many(
-                [Event("a.b", {"n": number}, message_id=OWN), Event("a.c", {"n": number})],
-                on_conflict="ignore",
-            )
-        connections.close_all()
-        return [message.topic for message in written]
+            return enqueue("a.b", {"n": number}, message_id=OWN, on_conflict="ignore")
 
-    results = [worker.result() for worker in [Worker(write, number) for number in range(6)]]
-    assert sorted(map(len, results)) == [1, 1, 1, 1, 1, 2]
-    assert OutboxMessage.objects.filter(topic="a.b").count() == 1
-    assert OutboxMessage.objects.filter(topic="a.c").count() == 6
+    written = [worker.result() for worker in [Worker(write, number) for number in range(6)]]
+    assert written.count(None) == 5
+    assert OutboxMessage.objects.count() == 1
