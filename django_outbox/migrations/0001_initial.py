@@ -6,6 +6,7 @@ import django.core.serializers.json
 from django.db import migrations, models
 
 import django_outbox.databases.clock
+import django_outbox.databases.columns
 import django_outbox.databases.indexes
 import django_outbox.databases.migration_operations
 
@@ -20,9 +21,24 @@ class Migration(migrations.Migration):
             name="AggregateCursor",
             fields=[
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),
-                ("consumer", models.CharField(max_length=100, verbose_name="consumer")),
-                ("aggregate_type", models.CharField(max_length=100, verbose_name="aggregate type")),
-                ("aggregate_id", models.CharField(max_length=255, verbose_name="aggregate id")),
+                (
+                    "consumer",
+                    django_outbox.databases.columns.ExactCharField(
+                        max_length=100, verbose_name="consumer"
+                    ),
+                ),
+                (
+                    "aggregate_type",
+                    django_outbox.databases.columns.ExactCharField(
+                        max_length=100, verbose_name="aggregate type"
+                    ),
+                ),
+                (
+                    "aggregate_id",
+                    django_outbox.databases.columns.ExactCharField(
+                        max_length=255, verbose_name="aggregate id"
+                    ),
+                ),
                 ("sequence", models.BigIntegerField(verbose_name="sequence")),
             ],
             options={
@@ -50,13 +66,13 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "aggregate_type",
-                    models.CharField(
+                    django_outbox.databases.columns.ExactCharField(
                         blank=True, db_default="", max_length=100, verbose_name="aggregate type"
                     ),
                 ),
                 (
                     "aggregate_id",
-                    models.CharField(
+                    django_outbox.databases.columns.ExactCharField(
                         blank=True, db_default="", max_length=255, verbose_name="aggregate id"
                     ),
                 ),
@@ -248,7 +264,12 @@ class Migration(migrations.Migration):
             name="ProcessedMessage",
             fields=[
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),
-                ("consumer", models.CharField(max_length=100, verbose_name="consumer")),
+                (
+                    "consumer",
+                    django_outbox.databases.columns.ExactCharField(
+                        max_length=100, verbose_name="consumer"
+                    ),
+                ),
                 ("message_id", models.UUIDField(verbose_name="message id")),
                 (
                     "topic",
@@ -258,13 +279,13 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "aggregate_type",
-                    models.CharField(
+                    django_outbox.databases.columns.ExactCharField(
                         blank=True, db_default="", max_length=100, verbose_name="aggregate type"
                     ),
                 ),
                 (
                     "aggregate_id",
-                    models.CharField(
+                    django_outbox.databases.columns.ExactCharField(
                         blank=True, db_default="", max_length=255, verbose_name="aggregate id"
                     ),
                 ),

@@ -1,6 +1,8 @@
 import django.core.serializers.json
-import django_outbox.databases.clock
 from django.db import migrations, models
+
+import django_outbox.databases.clock
+import django_outbox.databases.columns
 
 
 class Migration(migrations.Migration):
@@ -51,11 +53,16 @@ class Migration(migrations.Migration):
             name="ExternalCall",
             fields=[
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),
-                ("consumer", models.CharField(max_length=100, verbose_name="consumer")),
+                (
+                    "consumer",
+                    django_outbox.databases.columns.ExactCharField(
+                        max_length=100, verbose_name="consumer"
+                    ),
+                ),
                 ("message_id", models.UUIDField(verbose_name="message id")),
                 (
                     "name",
-                    models.CharField(
+                    django_outbox.databases.columns.ExactCharField(
                         blank=True, db_default="", max_length=100, verbose_name="call"
                     ),
                 ),

@@ -11,6 +11,7 @@ from django.db.models import Q
 from django.utils.translation import gettext_lazy as _
 
 from django_outbox.databases.clock import DatabaseNow
+from django_outbox.databases.columns import ExactCharField
 
 
 class ProcessedMessageQuerySet(models.QuerySet["ProcessedMessage"]):
@@ -25,13 +26,11 @@ class ProcessedMessage(models.Model):
     """One message that one consumer has processed, written in the transaction of the effect."""
 
     id = models.BigAutoField(primary_key=True)
-    consumer = models.CharField(_("consumer"), max_length=100)
+    consumer = ExactCharField(_("consumer"), max_length=100)
     message_id = models.UUIDField(_("message id"))
     topic = models.CharField(_("topic"), max_length=255, blank=True, db_default="")
-    aggregate_type = models.CharField(
-        _("aggregate type"), max_length=100, blank=True, db_default=""
-    )
-    aggregate_id = models.CharField(_("aggregate id"), max_length=255, blank=True, db_default="")
+    aggregate_type = ExactCharField(_("aggregate type"), max_length=100, blank=True, db_default="")
+    aggregate_id = ExactCharField(_("aggregate id"), max_length=255, blank=True, db_default="")
     sequence = models.BigIntegerField(_("sequence"), null=True, blank=True)
     processed_at = models.DateTimeField(_("processed at"), db_default=DatabaseNow(), db_index=True)
 
@@ -54,9 +53,9 @@ class AggregateCursor(models.Model):
     """The highest sequence of an aggregate that a consumer has applied. Survives pruning."""
 
     id = models.BigAutoField(primary_key=True)
-    consumer = models.CharField(_("consumer"), max_length=100)
-    aggregate_type = models.CharField(_("aggregate type"), max_length=100)
-    aggregate_id = models.CharField(_("aggregate id"), max_length=255)
+    consumer = ExactCharField(_("consumer"), max_length=100)
+    aggregate_type = ExactCharField(_("aggregate type"), max_length=100)
+    aggregate_id = ExactCharField(_("aggregate id"), max_length=255)
     sequence = models.BigIntegerField(_("sequence"))
 
     class Meta:
@@ -103,9 +102,9 @@ class ExternalCall(models.Model):
     """One call to another system because of one message, reserved before it is made."""
 
     id = models.BigAutoField(primary_key=True)
-    consumer = models.CharField(_("consumer"), max_length=100)
+    consumer = ExactCharField(_("consumer"), max_length=100)
     message_id = models.UUIDField(_("message id"))
-    name = models.CharField(_("call"), max_length=100, blank=True, db_default="")
+    name = ExactCharField(_("call"), max_length=100, blank=True, db_default="")
     state = models.CharField(_("state"), max_length=10, choices=CallState)
     attempts = models.PositiveSmallIntegerField(_("attempts"), default=0, db_default=0)
     lease_token = models.UUIDField(_("lease token"), null=True, editable=False)

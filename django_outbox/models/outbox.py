@@ -10,6 +10,7 @@ from django.db.models import Q
 from django.utils.translation import gettext_lazy as _
 
 from django_outbox.databases.clock import DatabaseNow
+from django_outbox.databases.columns import ExactCharField
 from django_outbox.databases.indexes import VendorIndex
 
 NIL_UUID = UUID(int=0)
@@ -60,10 +61,8 @@ class OutboxMessage(models.Model):
     message_id = models.UUIDField(_("message id"), unique=True)
     topic = models.CharField(_("topic"), max_length=255)
     schema_version = models.PositiveSmallIntegerField(_("schema version"), default=1, db_default=1)
-    aggregate_type = models.CharField(
-        _("aggregate type"), max_length=100, blank=True, db_default=""
-    )
-    aggregate_id = models.CharField(_("aggregate id"), max_length=255, blank=True, db_default="")
+    aggregate_type = ExactCharField(_("aggregate type"), max_length=100, blank=True, db_default="")
+    aggregate_id = ExactCharField(_("aggregate id"), max_length=255, blank=True, db_default="")
     sequence = models.BigIntegerField(_("sequence"), null=True, blank=True)
     payload = models.JSONField(_("payload"), encoder=DjangoJSONEncoder)
     headers = models.JSONField(
