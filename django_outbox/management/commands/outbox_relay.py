@@ -72,7 +72,7 @@ class Command(BaseCommand):
         if stop.is_set:
             raise CommandError(f"Stopped by {stop.reason} before everything was published.")
         if not totals.is_clean or relay.is_any_broker_down:
-            raise CommandError("Not everything was published at once; see the log.")
+            raise CommandError("Not everything that was due is published; see the log.")
 
     @contextmanager
     def _console_log(self, verbosity: int) -> Iterator[None]:
