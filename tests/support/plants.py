@@ -11,6 +11,7 @@ import pytest
 
 from django_outbox.brokers.rabbitmq.declare import declare
 from django_outbox.brokers.rabbitmq.options import read_connection_options
+from django_outbox.brokers.rabbitmq.subscription import Subscription
 from django_outbox.brokers.rabbitmq.topology import Exchange, Queue, Topology
 from django_outbox.brokers.rabbitmq.topology_options import read_topology
 from django_outbox.messages import Message
@@ -96,7 +97,15 @@ class Plant:
     def dead_letters(self, at_least: int = 0) -> list[tuple[Any, bytes]]:
         """Take everything out of the dead-letter queue, once as many are there."""
         self.wait_for_dead(at_least)
-        return self.broker.take(self.dead_letter_queue)
+        count = self.broker.count(self.dead_letter_queue)
+        subscription = Subscription(self.connection, [self.dead_letter_queue], prefetch=1000)
+        taken: list[tuple[Any, bytes]] = []
+        while len(taken) < count:
+            for delivery in subscription.take(count, timeout=60):
+                taken.append((delivery.properties, delivery.body))
+                delivery.ack_for_sure()
+        subscription.close()
+        return taken
 
     def wait_for_dead(self, count: int) -> None:
         wait_until(
