@@ -91,7 +91,7 @@ def tell_failure(consumer: Consumer, message: Message, error: Exception, failed:
     """Log what a handler raised, without its text, and send ``signals.consumer_failed``."""
     is_unexpected = failed.failure is Failure.RAISED
     logger.warning(
-        "%s: %s (%s), attempt %d: %s%s",
+        "%s: %s (%r), attempt %d: %s%s",
         consumer.name,
         message.id,
         message.topic,

@@ -8,7 +8,7 @@ key missing where required or malformed 400; problems as RFC 9457.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -53,10 +53,21 @@ class IdempotencyPolicy:
     """The database of the view's effect; the view runs in one transaction on it."""
 
     def __post_init__(self) -> None:
-        if any(name.lower() == "set-cookie" for name in self.keep_headers):
-            raise ImproperlyConfiguredOutbox(
-                "@idempotent_request(keep_headers=…): cookies are never stored; a replayed session"
-                " cookie would log somebody in."
+        for option, problem in self._problems():
+            raise ImproperlyConfiguredOutbox(f"@idempotent_request({option}=…): {problem}")
+
+    def _problems(self) -> Iterator[tuple[str, str]]:
+        if isinstance(self.methods, str) or not all(name.isupper() for name in self.methods):
+            yield "methods", 'must be a list of methods in capitals: ["POST", "PATCH"].'
+        for option in ("expires", "lease"):
+            if getattr(self, option) <= timedelta(0):
+                yield option, "must be longer than nothing."
+        if isinstance(self.keep_headers, str):
+            yield "keep_headers", 'must be a list of names: ["X-Order-Id"].'
+        elif any(name.lower() == "set-cookie" for name in self.keep_headers):
+            yield (
+                "keep_headers",
+                "cookies are never stored; a replayed session cookie would log somebody in.",
             )
 
 
@@ -76,6 +87,11 @@ def idempotent_request(view: Any = None, /, **options: Any) -> Any:
 
 
 def _decorate(view: Any, policy: IdempotencyPolicy) -> Any:
+    if isinstance(view, type):
+        raise ImproperlyConfiguredOutbox(
+            f"@idempotent_request does not decorate the class {view.__name__} itself. Write"
+            ' @method_decorator(idempotent_request, name="dispatch").'
+        )
     is_atomic = policy.using not in getattr(view, "_non_atomic_requests", ())
     is_async = _is_async(view)
 

@@ -29,7 +29,9 @@ REPLAYED = "Idempotent-Replayed"
 #: What describes the answer itself. Cookies, and what middleware adds, are made anew each time.
 KEPT_HEADERS = frozenset(
     {
+        "cache-control",
         "content-disposition",
+        "content-encoding",
         "content-language",
         "content-location",
         "content-type",
@@ -37,10 +39,13 @@ KEPT_HEADERS = frozenset(
         "last-modified",
         "link",
         "location",
+        "retry-after",
     }
 )
 #: Headers that mean nothing without the body they describe.
-_OF_THE_BODY = frozenset({"content-disposition", "content-language", "content-type", "etag"})
+_OF_THE_BODY = frozenset(
+    {"content-disposition", "content-encoding", "content-language", "content-type", "etag"}
+)
 _REMEDY = (
     "Put @idempotent_request on the view itself, or on dispatch() of its class, and no"
     " transaction.atomic around it."

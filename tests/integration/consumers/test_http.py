@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gzip
 import threading
 from collections.abc import Iterator
 from datetime import timedelta
@@ -12,6 +13,7 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.db import connections
 from django.http import HttpResponse
 from django.test import AsyncClient, Client, RequestFactory, TestCase, override_settings
+from django.views import View
 
 from django_outbox.consumers.http import IdempotencyPolicy, idempotent_request
 from django_outbox.consumers.responses import REPLAYED
@@ -98,9 +100,40 @@ def test_other_headers_are_kept_by_choice(database):
     assert post("/keeping")["X-Request-Cost"] == "3"
 
 
-def test_cookies_are_not_kept_even_by_choice():
-    with pytest.raises(ImproperlyConfiguredOutbox, match="cookies"):
-        IdempotencyPolicy(keep_headers=["Set-Cookie"])
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"keep_headers": ["Set-Cookie"]}, "cookies"),
+        ({"keep_headers": "X-Order-Id"}, "a list of names"),
+        ({"methods": "POST"}, "a list of methods"),
+        ({"methods": ["post"]}, "in capitals"),
+        ({"lease": timedelta(0)}, "longer than nothing"),
+        ({"expires": timedelta(seconds=-1)}, "longer than nothing"),
+    ],
+)
+def test_options_that_would_undo_the_promise_are_refused(options, why):
+    with pytest.raises(ImproperlyConfiguredOutbox, match=why):
+        IdempotencyPolicy(**options)
+
+
+def test_a_class_is_told_how_it_is_decorated():
+    with pytest.raises(ImproperlyConfiguredOutbox, match="method_decorator"):
+        idempotent_request(View)
+
+
+def test_an_encoded_body_comes_back_with_its_encoding(database):
+    def view(request: Any) -> HttpResponse:
+        return HttpResponse(
+            gzip.compress(b"text"),
+            headers={"Content-Encoding": "gzip", "Cache-Control": "no-store"},
+        )
+
+    decorated = idempotent_request(view)
+    decorated(request())
+    replayed = decorated(request())
+    assert replayed["Content-Encoding"] == "gzip"
+    assert replayed["Cache-Control"] == "no-store"
+    assert gzip.decompress(replayed.content) == b"text"
 
 
 def test_another_key_is_another_request(database):
