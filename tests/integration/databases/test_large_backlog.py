@@ -10,65 +10,23 @@ import pytest
 from django.db import connection
 
 from django_outbox.databases import Database
-from django_outbox.databases.clock import DatabaseNow
-from django_outbox.models import OutboxMessage
+from tests.support.bulk_rows import fill, text
 from tests.support.rows import LIMITS
 
 pytestmark = pytest.mark.parametrize("database", ["postgresql", "mysql", "sqlite"], indirect=True)
 
 WAITING, IN_FLIGHT, OTHERS = 200_000, 2_000, 50
 
-#: A table of the numbers from 1 in each database.
-_NUMBERS = {
-    "postgresql": "generate_series(1, {count}) AS numbers (n)",
-    "mysql": "(WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers"
-    " WHERE n < {count}) SELECT n FROM numbers) AS numbers",
-    "sqlite": "(WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers"
-    " WHERE n < {count}) SELECT n FROM numbers) AS numbers",
-}
-_MESSAGE_ID = {
-    "postgresql": "gen_random_uuid()",
-    "mysql": "UUID()",
-    "sqlite": "lower(hex(randomblob(16)))",
-}
-_TEXT = {"postgresql": "n::text", "mysql": "CONCAT('', n)", "sqlite": "CAST(n AS TEXT)"}
-
-
-def fill(count: int, aggregate_id: str, **columns: str) -> None:
-    """Write that many rows by one statement; ``aggregate_id`` and the columns' values are SQL."""
-    vendor = connection.vendor
-    names, values = "".join(f", {c}" for c in columns), "".join(f", {v}" for v in columns.values())
-    with connection.cursor() as cursor:
-        if vendor == "mysql":
-            cursor.execute(
-                "SET SESSION cte_max_recursion_depth = 1000000"
-                if not connection.mysql_is_mariadb
-                else "SET SESSION max_recursive_iterations = 1000000"
-            )
-        cursor.execute(
-            "INSERT INTO django_outbox_outboxmessage"
-            f" (message_id, topic, payload, size, aggregate_type, aggregate_id{names})"
-            f" SELECT {_MESSAGE_ID[vendor]}, 'invoice.issued', '1', 1, 'invoice',"
-            f" {aggregate_id.format(n=_TEXT[vendor])}{values}"
-            f" FROM {_NUMBERS[vendor].format(count=count)}"
-        )
-
 
 @pytest.fixture
 def backlog(database: Database) -> Database:
     """A head that backs off with what waits behind it, relays at work on others, and 50 more."""
-    fill(1, "'stuck'", attempts="1")
+    later = "'2999-01-01 00:00:00'"
+    fill(1, "'stuck'", attempts="1", available_at=later)
     fill(WAITING, "'stuck'")
-    fill(IN_FLIGHT, "{n}", attempts="1")
-    OutboxMessage.objects.filter(attempts=1).update(available_at=DatabaseNow(), payload=2)
-    token = "0" * 31 + "1"
-    OutboxMessage.objects.filter(attempts=1).exclude(aggregate_id="stuck").update(
-        lease_token=token, lease_expires_at="2999-01-01T00:00:00Z"
-    )
-    OutboxMessage.objects.filter(attempts=1, aggregate_id="stuck").update(
-        available_at="2999-01-01T00:00:00Z"
-    )
-    fill(OTHERS, "{n} || 'x'" if connection.vendor != "mysql" else "CONCAT({n}, 'x')")
+    token = f"'{'0' * 31}1'"
+    fill(IN_FLIGHT, text("n"), attempts="1", lease_token=token, lease_expires_at=later)
+    fill(OTHERS, text("n + 1000000"))
     return database
 
 
@@ -76,7 +34,7 @@ def test_the_others_go_out_in_the_next_claim(backlog: Database) -> None:
     batch = backlog.claim(LIMITS, "host:1")
     assert batch is not None
     assert len(batch) == OTHERS
-    assert all(claimed.message.aggregate_id.endswith("x") for claimed in batch.claimed)
+    assert all(int(claimed.message.aggregate_id) > 1_000_000 for claimed in batch.claimed)
 
 
 def test_the_rule_of_order_is_looked_up_and_not_run_for_each_row(backlog: Database) -> None:
