@@ -20,9 +20,6 @@ import os
 import statistics
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 from uuid import uuid4
 
@@ -31,22 +28,13 @@ import django
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
 django.setup()
 
-from django.conf import settings
 from django.db import connection, transaction
 from django.test.utils import setup_databases, teardown_databases
 
 from django_outbox import Event, enqueue, enqueue_many
-from tests.support.children import Child, Say
+from tests.benchmarks.writing import PAYLOAD, writing_rate
 from tests.testapp.models import Invoice
 
-#: 300 bytes as JSON.
-PAYLOAD = {
-    "invoice_id": 4711,
-    "customer": "x" * 180,
-    "currency": "EUR",
-    "total": "99.90",
-    "lines": [{"sku": "a-1", "n": 1}, {"sku": "a-2", "n": 2}],
-}
 COLUMNS = {
     "message_id": "uuid",
     "topic": "text",
@@ -147,45 +135,6 @@ def compare_many(count: int, rounds: int) -> None:
     raw, ours = (statistics.median(column) for column in zip(*rates, strict=True))
     print(f"unnest {raw:,.0f} rows/s, enqueue_many {ours:,.0f} rows/s")
     report("enqueue_many / unnest, rate", [ours / raw for raw, ours in rates])
-
-
-def write(say: Say, signal: str, seconds: str) -> None:
-    """A writer, in a process of its own: says how many transactions it has committed."""
-    typical_time(by_enqueue, 5)
-    say("ready")
-    while not Path(signal).exists():
-        time.sleep(0.01)
-    count, ends = 0, time.monotonic() + float(seconds)
-    while time.monotonic() < ends:
-        with transaction.atomic():
-            Invoice.objects.create(number="2026-1")
-            by_enqueue()
-        count += 1
-    say(str(count))
-
-
-def relay(say: Say, wakeup: str) -> None:
-    """A relay beside the writers, in a process of its own, until it is killed."""
-    from django_outbox.relay.loop import Relay
-    from django_outbox.relay.shutdown import Stop
-
-    settings.OUTBOX = {**settings.OUTBOX, "WAKEUP": wakeup}
-    say("started")
-    Relay().run(Stop())
-
-
-def writing_rate(wakeup: str, writers: int, seconds: float) -> float:
-    """Transactions a second of all writers together."""
-    with ExitStack() as stack:
-        signal = Path(stack.enter_context(TemporaryDirectory())) / "go"
-        stack.enter_context(Child(relay, wakeup)).wait_to_hear("started")
-        children = [
-            stack.enter_context(Child(write, str(signal), str(seconds))) for _ in range(writers)
-        ]
-        for child in children:
-            child.wait_to_hear("ready")
-        signal.touch()
-        return sum(int(child.hear()) for child in children) / seconds
 
 
 def compare_writers(writers: int, seconds: float, rounds: int) -> None:
