@@ -12,6 +12,8 @@ from typing import Any
 
 import environ
 
+from example_project.keys import keep_development_keys
+
 BASE_DIR = Path(__file__).resolve().parent.parent
 
 env = environ.Env()
@@ -20,6 +22,9 @@ env.read_env(BASE_DIR / ".env")
 DEBUG = env.bool("DEBUG", default=True)
 # A key for everybody is none: good enough on a laptop, refused where DEBUG is off.
 SECRET_KEY = env.str("SECRET_KEY", **({"default": "example-for-development"} if DEBUG else {}))
+if DEBUG and "OUTBOX_KEYRING" not in env.ENVIRON:
+    keep_development_keys(BASE_DIR / "development.keys")
+    env.read_env(BASE_DIR / "development.keys")
 ALLOWED_HOSTS = env.list("ALLOWED_HOSTS", default=[])
 
 INSTALLED_APPS = [
@@ -30,6 +35,7 @@ INSTALLED_APPS = [
     "django.contrib.messages",
     "django.contrib.staticfiles",
     "django_outbox",
+    "django_outbox.encryption",
     "example_project.billing",
     "example_project.ledger",
 ]
@@ -94,6 +100,10 @@ OUTBOX: dict[str, Any] = {
     "SOURCE": "/example/billing",
     # What `outbox_topology` declares on RabbitMQ: the queue that the ledger reads.
     "TOPOLOGY": {"EXCHANGE": EXCHANGE, "QUEUES": {"ledger": {"BINDINGS": ["invoice.*"]}}},
+}
+# The keys that seal personal data, and those that make it searchable.
+OUTBOX_ENCRYPTION: dict[str, Any] = {
+    "KEYRINGS": {"default": env.str("OUTBOX_KEYRING"), "index": env.str("OUTBOX_INDEX_KEYRING")}
 }
 if broker_url := env.str("OUTBOX_BROKER_URL", default=""):
     OUTBOX["PUBLISHERS"] = {

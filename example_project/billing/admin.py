@@ -7,14 +7,18 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
+from django_outbox.encryption.admin import BlindSearchMixin
 from example_project.billing.models import Customer, Invoice, InvoiceLine
 from example_project.billing.services import WrongState, issue_invoice, record_payment
 
 
 @admin.register(Customer)
-class CustomerAdmin(admin.ModelAdmin):
-    list_display = ["name", "email"]
-    search_fields = ["name"]
+class CustomerAdmin(BlindSearchMixin, admin.ModelAdmin):
+    """Customers are found by their whole tax number: the other columns say nothing to a search."""
+
+    list_display = ["__str__", "name", "email"]
+    blind_search_fields = ["tax_id"]
+    sortable_by = ["__str__"]
 
 
 class InvoiceLineInline(admin.TabularInline):

@@ -6,6 +6,7 @@ library returned. It can be run as often as you like; each run adds one invoice.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
@@ -14,6 +15,7 @@ from django.conf import settings
 from django.core.management import call_command
 from django.db import connection, transaction
 from django.db.migrations.recorder import MigrationRecorder
+from django.db.models import Model
 
 from django_outbox import Message
 from django_outbox.consumers import Processed, process_once
@@ -27,6 +29,7 @@ from example_project.billing.services import draw_up_invoice, issue_invoice
 from example_project.ledger.models import Entry
 
 Say = Callable[[str, str], object]
+TAX_ID = "DE 123 456 789"
 
 
 class ChangedOurMind(Exception):
@@ -70,7 +73,7 @@ def migrate(say: Say) -> None:
 def draft() -> Invoice:
     """A new draft, of a customer who is made at the first run."""
     customer, _ = Customer.objects.get_or_create(
-        name="Ada Example", defaults={"email": "ada@example.com", "tax_id": "DE000000000"}
+        tax_id=TAX_ID, defaults={"name": "Ada Example", "email": "ada@example.com"}
     )
     lines = [("Consulting, hours", 8, Decimal("95.00")), ("Travel", 1, Decimal("42.50"))]
     return draw_up_invoice(customer, lines)
@@ -114,6 +117,29 @@ def relay(say: Say) -> list[Message]:
         at = f" at {row.published_at:%H:%M:%S} UTC" if row.published_at else ""
         say(row.status, f"{_short(row)}: {row.status}{at}, attempts {row.attempts}")
     return publisher.sent
+
+
+def sealed(say: Say, message: OutboxMessage) -> None:
+    """What somebody reads who has stolen the database, and what the owner of the keys reads."""
+    customer = Customer.objects.get(tax_id=TAX_ID)
+    say("customer's row", _shortened(_raw("name", Customer, customer.pk)))
+    payload = json.dumps(message.payload["customer"]["name"])
+    say("message's row", f"…{str(message.message_id)[-8:]}: customer name {_shortened(payload)}")
+    entry = Entry.objects.filter(reference=message.payload["number"]).latest("pk")
+    say("ledger's row", _shortened(_raw("customer", Entry, entry.pk)))
+    say("in the ledger", f"the consumer has read the name: {entry.customer}")
+    say("by tax number", f"123456789 finds {Customer.objects.get(tax_id='123456789').name}")
+
+
+def _raw(column: str, model: type[Model], pk: int) -> str:
+    with connection.cursor() as cursor:
+        table = connection.ops.quote_name(model._meta.db_table)
+        cursor.execute(f"SELECT {column} FROM {table} WHERE id = %s", [pk])
+        return str(cursor.fetchone()[0])
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= 60 else f"{text[:60]}…"
 
 
 def duplicate(say: Say, message: Message) -> None:

@@ -10,7 +10,12 @@ MONEY: dict[str, Any] = {"type": "string", "pattern": r"^-?[0-9]+\.[0-9]{2}$"}
 CURRENCY: dict[str, Any] = {"type": "string", "pattern": "^[A-Z]{3}$"}
 
 
-@event_type("invoice.issued", aggregate_id="/invoice_id")
+@event_type(
+    "invoice.issued",
+    aggregate_id="/invoice_id",
+    index_by="/customer/tax_id",
+    index_normalisers=["digits"],
+)
 class InvoiceIssued:
     """An invoice has got its number and is on its way to the customer."""
 
@@ -24,8 +29,12 @@ class InvoiceIssued:
             "currency": CURRENCY,
             "customer": {
                 "type": "object",
-                "properties": {"id": {"type": "integer"}, "name": {"type": "string"}},
-                "required": ["id", "name"],
+                "properties": {
+                    "id": {"type": "integer"},
+                    "name": {"type": "string", "x-gdpr-sensitive": True},
+                    "tax_id": {"type": ["string", "null"], "x-gdpr-sensitive": True},
+                },
+                "required": ["id", "name", "tax_id"],
                 "additionalProperties": False,
             },
         },

@@ -8,16 +8,20 @@ from django.db import models
 from django.db.models import F, Sum
 from django.utils.translation import gettext_lazy as _
 
+from django_outbox.encryption import BlindIndexField, EncryptedCharField, EncryptedEmailField
+
 
 class Customer(models.Model):
-    """Whom we bill."""
+    """Whom we bill. Who that is stands nowhere in clear; the tax number can be searched for."""
 
-    name = models.CharField(_("name"), max_length=200)
-    email = models.EmailField(_("e-mail"))
-    tax_id = models.CharField(_("tax number"), max_length=30, blank=True)
+    name = EncryptedCharField(_("name"), max_length=200)
+    email = EncryptedEmailField(_("e-mail"))
+    tax_id = EncryptedCharField(_("tax number"), max_length=30, null=True, blank=True)
+    tax_id_index = BlindIndexField("tax_id", normalisers=["digits"], unique=True)
 
     def __str__(self) -> str:
-        return self.name
+        # Not the name: the admin's log keeps this text, and error pages show it.
+        return f"customer {self.pk}"
 
 
 class Invoice(models.Model):

@@ -46,7 +46,11 @@ def issue_invoice(invoice_id: int) -> Invoice:
             "issued_on": invoice.issued_on,
             "total": invoice.total,
             "currency": invoice.currency,
-            "customer": {"id": invoice.customer_id, "name": invoice.customer.name},
+            "customer": {
+                "id": invoice.customer_id,
+                "name": invoice.customer.name,
+                "tax_id": invoice.customer.tax_id,
+            },
         },
         aggregate=invoice,
         sequence=invoice.version,

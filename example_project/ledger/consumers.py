@@ -26,12 +26,15 @@ def book_payment(message: Message) -> None:
 def book(message: Message, *, debit: Account, credit: Account) -> None:
     """Both sides of a booking. The inbox's transaction is open, so both or neither are written."""
     total = Decimal(message.payload["total"])
+    # Sealed in the table and in the queue, open here; sealed again in the ledger's own column.
+    customer = message.payload.get("customer", {}).get("name", "")
     Entry.objects.bulk_create(
         Entry(
             account=account,
             reference=message.payload["number"],
             amount=amount,
             currency=message.payload["currency"],
+            customer=customer,
         )
         for account, amount in ((debit, total), (credit, -total))
     )

@@ -5,6 +5,8 @@ from __future__ import annotations
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
+from django_outbox.encryption import EncryptedCharField
+
 
 class Entry(models.Model):
     """One side of a booking: positive amounts are debits, negative ones credits."""
@@ -18,6 +20,7 @@ class Entry(models.Model):
     reference = models.CharField(_("reference"), max_length=20)
     amount = models.DecimalField(_("amount"), max_digits=12, decimal_places=2)
     currency = models.CharField(_("currency"), max_length=3)
+    customer = EncryptedCharField(_("customer"), max_length=200, blank=True)
     booked_at = models.DateTimeField(_("booked at"), auto_now_add=True)
 
     class Meta:

@@ -43,6 +43,8 @@ class Command(BaseCommand):
         for message in sent:
             if message.id == enqueued.message_id:
                 demo.duplicate(self.say, message)
+        self.title("6. Read what was written, without the keys and with them")
+        demo.sealed(self.say, enqueued)
         self.title("What to try next")
         self.stdout.write(NEXT.strip("\n").format(**_words()))
 
