@@ -74,7 +74,7 @@ def make_draft(event: Event, settings: OutboxSettings, alias: str) -> Draft:
     """The event as a row. Raises the ``RefusedMessage`` of the first field that is wrong."""
     topic = _routed(event.topic, settings.routes)
     version = event.schema_version
-    if version != 1 or version is True:
+    if type(version) is not int or version != 1:
         version = schema_version_of(topic, version)
     message_id = uuid7() if event.message_id is None else message_id_of(topic, event.message_id)
     aggregate_type, aggregate_id = aggregate_of(topic, event.aggregate)

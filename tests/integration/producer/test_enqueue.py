@@ -232,6 +232,8 @@ REFUSALS = [
     (InvalidMessageId, "message_id", ("a.b", {}), {"message_id": "x"}),
     (InvalidSequence, "sequence", ("a.b", {}), {"sequence": -1}),
     (InvalidSchemaVersion, "schema_version", ("a.b", {}), {"schema_version": 0}),
+    (InvalidSchemaVersion, "schema_version", ("a.b", {}), {"schema_version": 1.0}),
+    (InvalidSchemaVersion, "schema_version", ("a.b", {}), {"schema_version": True}),
     (InvalidSchedule, "delay", ("a.b", {}), {"delay": -1}),
     (InvalidSchedule, "available_at", ("a.b", {}), {"available_at": NOW.replace(tzinfo=None)}),
     (
