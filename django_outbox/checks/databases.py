@@ -16,7 +16,7 @@ from django.db import connections, router
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_outbox.conf import outbox_settings, settings_problems
-from django_outbox.databases import KNOWN_VENDORS, outbox_alias
+from django_outbox.databases import KNOWN_VENDORS, database_for, outbox_alias
 from django_outbox.models import OutboxMessage
 
 #: Apps that bring tables but no business: theirs may lie anywhere.
@@ -46,6 +46,7 @@ def check_database(
         found.append(sqlite_not_immediate(alias))
     if vendor == "mysql" and _chosen_isolation(connections[alias]) not in (_READ_COMMITTED, None):
         found.append(mysql_isolation(alias, _chosen_isolation(connections[alias])))
+    found += [unfit_database(*problem) for problem in database_for(alias).problems()]
     return found
 
 
@@ -92,7 +93,8 @@ def check_server(
         isolation = _isolation_of_server(connection)
         if isolation != _READ_COMMITTED:
             found.append(mysql_isolation(connection.alias, isolation))
-    return found
+    problems = database_for(connection.alias).server_problems()
+    return found + [unfit_server(*problem) for problem in problems]
 
 
 def _begins_immediate(connection: BaseDatabaseWrapper) -> bool:
@@ -195,3 +197,11 @@ def mysql_isolation(alias: str, isolation: str | None) -> checks.Warning:
         hint=f"Set OPTIONS['isolation_level'] to '{_READ_COMMITTED}', Django's default.",
         id="django_outbox.W012",
     )
+
+
+def unfit_database(problem: str, hint: str) -> checks.Warning:
+    return checks.Warning(problem, hint=hint, id="django_outbox.W013")
+
+
+def unfit_server(problem: str, hint: str) -> checks.Warning:
+    return checks.Warning(problem, hint=hint, id="django_outbox.W014")

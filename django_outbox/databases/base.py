@@ -14,6 +14,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 from uuid import UUID
 
 from django.apps import apps
+from django.conf import settings
 from django.db import Error as DatabaseError
 from django.db import NotSupportedError, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -170,7 +171,16 @@ class Database(ABC):
 
     def problems(self) -> list[tuple[str, str]]:
         """What the configuration of this alias makes wrong, as (problem, hint). Connects to nothing."""
-        return []
+        if self.connection.features.supports_timezones:
+            return []
+        zone = self.connection.settings_dict["TIME_ZONE"] if settings.USE_TZ else settings.TIME_ZONE
+        if zone in (None, "UTC"):
+            return []
+        problem = (
+            f"The outbox keeps its times in UTC, but Django reads those of the database"
+            f" {self.alias!r} as times in {zone}: what is shown and filtered is hours off."
+        )
+        return [(problem, "Leave TIME_ZONE out of the alias's settings, and USE_TZ on.")]
 
     def server_problems(self) -> list[tuple[str, str]]:
         """What the server lacks or is set up wrong for, as (problem, hint). Asks the server."""

@@ -145,6 +145,18 @@ ON DUPLICATE KEY UPDATE processed_at = processed_at + INTERVAL 1 MICROSECOND
 """
 _PROCESSED_VALUES = f"(%s, %s, %s, %s, %s, %s, {NOW})"
 
+_STATEMENT_LOG = (
+    "The server writes its binary log as statements, and refuses to do so for transactions at READ"
+    " COMMITTED, at which relays claim and settle."
+)
+_GALERA = (
+    "The server is a node of a Galera cluster, which supports no GET_LOCK: relays cannot take turns,"
+    " and would not keep the order of aggregates."
+)
+_VARIABLES = """
+SHOW SESSION VARIABLES WHERE Variable_name IN ('log_bin', 'binlog_format', 'wsrep_on')
+"""
+
 #: A row that was in the way may be gone when it is looked for: its transaction rolled back.
 INSERT_ATTEMPTS = 10
 
@@ -334,6 +346,19 @@ class MySQL(Database):
             cursor.execute(sql, (*busy_params, *free_params))
             row = cursor.fetchone()
         return None if row is None else max(0.0, row[0] / 1_000_000)
+
+    def server_problems(self) -> list[tuple[str, str]]:
+        with self.connection.cursor() as cursor:
+            cursor.execute(_VARIABLES)
+            variables = {name.lower(): value for name, value in cursor.fetchall()}
+        found = []
+        if variables.get("log_bin") == "ON" and variables.get("binlog_format") == "STATEMENT":
+            found.append((_STATEMENT_LOG, "Set binlog_format to ROW or MIXED."))
+        if variables.get("wsrep_on") == "ON":
+            found.append(
+                (_GALERA, "Keep the outbox on a server that is no node of such a cluster.")
+            )
+        return found
 
     @contextmanager
     def one_at_a_time(self, name: str) -> Iterator[bool]:

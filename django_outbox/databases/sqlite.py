@@ -132,6 +132,9 @@ ON CONFLICT (consumer, message_id) DO NOTHING
 RETURNING message_id
 """
 
+#: UPDATE … RETURNING and MATERIALIZED.
+OLDEST = (3, 35, 0)
+
 
 class SQLite(Database):
     """SQLite 3.35 and later."""
@@ -224,6 +227,16 @@ class SQLite(Database):
             cursor.execute(sql, (*busy_params, *free_params))
             row = cursor.fetchone()
         return None if row is None else float(row[0])
+
+    def problems(self) -> list[tuple[str, str]]:
+        found = super().problems()
+        if sqlite3.sqlite_version_info < OLDEST:
+            problem = (
+                f"SQLite is version {sqlite3.sqlite_version}; a claim needs RETURNING, which came with"
+                f" {'.'.join(map(str, OLDEST))}."
+            )
+            found.append((problem, "Use a newer Python or a newer SQLite library."))
+        return found
 
     @contextmanager
     def one_at_a_time(self, name: str) -> Iterator[bool]:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+from django.db import connections
 
 from tests.support import services
 
@@ -160,3 +161,51 @@ def test_no_connection_is_opened_unless_a_database_is_named(add_database, write_
     add_database("other", "sqlite", NAME="/nonexistent/folder/db.sqlite3")
     write_to("other")
     assert "django_outbox.E010" not in ids()
+
+
+@pytest.mark.parametrize("vendor", ["mysql", "sqlite"])
+def test_an_alias_in_another_time_zone_than_utc_is_reported(
+    vendor, database, add_database, write_to, run_checks
+):
+    if vendor == "mysql":
+        services.require(services.MYSQL_URL, "MariaDB")
+    add_database("other", vendor, TIME_ZONE="Europe/Istanbul")
+    write_to("other")
+    (message,) = [m for m in run_checks() if m.id == "django_outbox.W013"]
+    assert "'other'" in message.msg
+    assert "Europe/Istanbul" in message.msg
+
+
+def test_an_alias_in_utc_is_no_problem(database, add_database, write_to, ids):
+    add_database("other", TIME_ZONE="UTC")
+    write_to("other")
+    assert "django_outbox.W013" not in ids()
+
+
+def test_a_project_without_time_zones_is_reported_only_where_it_is_not_in_utc(
+    database, add_database, write_to, ids, settings
+):
+    settings.USE_TZ = False
+    add_database("other")
+    write_to("other")
+    assert "django_outbox.W013" not in ids()
+    settings.TIME_ZONE = "Europe/Istanbul"
+    assert "django_outbox.W013" in ids()
+    write_to("default")
+    assert connections["default"].vendor != "postgresql" or "django_outbox.W013" not in ids()
+
+
+def test_an_old_sqlite_is_reported(database, add_database, write_to, ids, monkeypatch):
+    monkeypatch.setattr("sqlite3.sqlite_version_info", (3, 34, 1))
+    add_database("other")
+    write_to("other")
+    assert "django_outbox.W013" in ids()
+
+
+@pytest.mark.parametrize("database", ["mysql"], indirect=True)
+def test_a_server_that_a_relay_cannot_work_with_is_reported(database, run_checks, monkeypatch):
+    assert not [m for m in run_checks(databases=["default"]) if m.id == "django_outbox.W014"]
+    variables = "SELECT 'log_bin', 'ON' UNION SELECT 'binlog_format', 'STATEMENT' UNION SELECT 'wsrep_on', 'ON'"
+    monkeypatch.setattr("django_outbox.databases.mysql._VARIABLES", variables)
+    found = [m.msg for m in run_checks(databases=["default"]) if m.id == "django_outbox.W014"]
+    assert ["binary log" in found[0], "Galera" in found[1]] == [True, True]
