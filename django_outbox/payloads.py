@@ -2,7 +2,8 @@
 
 Decided before anything is sent to the database. The bounds are the same everywhere, so that what a
 project accepts on SQLite is not refused on the server. Reasons name the place in the payload, never
-a value.
+a value; and functions that raise with a payload at hand hide their frame from error pages, which show
+the locals of each (``__traceback_hide__``, as Django's and Sentry's honour it).
 """
 
 from __future__ import annotations
@@ -69,6 +70,7 @@ def encode(
     ``InvalidSequence`` where the payload says otherwise than the event, and what the keyring raises
     where personal members cannot be sealed: then nothing is written.
     """
+    __traceback_hide__ = True
     registered = find_event_type(topic, schema_version)
     if registered is not None:
         payload = plain_payload(payload)
@@ -93,6 +95,7 @@ def encode(
 def _hold_against(
     registered: EventType, tree: Any, aggregate_id: str, sequence: int | None
 ) -> None:
+    __traceback_hide__ = True
     topic = registered.topic
     forbidden = [member.pointer for member in registered.marks.members(tree, Mark.FORBIDDEN)]
     problems = [f"{pointer} must not be sent at all" for pointer in forbidden]
@@ -108,6 +111,7 @@ def _hold_against(
 
 
 def _sealed(registered: EventType, tree: Any, message_id: UUID, alias: str) -> Encoded:
+    __traceback_hide__ = True
     # Imported at use: only projects with personal members need the encryption app and its table.
     from django_outbox.encryption.fingerprints import verify_for_writing
     from django_outbox.event_types.tags import tag_of
@@ -124,6 +128,7 @@ def _sealed(registered: EventType, tree: Any, message_id: UUID, alias: str) -> E
 
 def json_text(topic: str, payload: Any) -> str:
     """The payload as JSON. Raises ``InvalidPayload`` where some reader could not read it back."""
+    __traceback_hide__ = True
     try:
         text = _dumps(payload)
     except (TypeError, ValueError, RecursionError, OverflowError):

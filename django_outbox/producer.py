@@ -94,6 +94,7 @@ def enqueue(
     Raises ``NotInTransaction`` outside of ``atomic()``, and a ``RefusedMessage`` that names the field
     for what could never be delivered. Nothing is written then, and the transaction can go on.
     """
+    __traceback_hide__ = True
     event = Event(
         topic,
         payload,

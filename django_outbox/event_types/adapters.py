@@ -32,6 +32,7 @@ def schema_of(definition: type[Any]) -> Schema:
 
 def plain_payload(payload: Any) -> Any:
     """The payload as JSON-like Python objects, where it is an instance of such a class."""
+    __traceback_hide__ = True
     kind = type(payload)
     if kind in (dict, list, str, int, float, bool, type(None)):
         return payload

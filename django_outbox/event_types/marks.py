@@ -163,6 +163,7 @@ class Marks:
 
 
 def _walk(places: list[Place], value: Any, pointer: str, mark: Mark) -> Iterator[MarkedMember]:
+    __traceback_hide__ = True
     below: Iterable[tuple[str | int, list[Place]]]
     if isinstance(value, dict):
         below = [(name, _of_member(places, name)) for name in value]

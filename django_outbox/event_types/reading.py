@@ -35,6 +35,7 @@ def read_message(message: Message, *, open_sealed: bool = True) -> Message:
     ``InvalidReceivedPayload`` or ``MalformedMessage`` for what must be set aside, and
     ``UnknownKey`` or ``KeyDisabled`` where a key is missing that may come.
     """
+    __traceback_hide__ = True
     newest = latest_version(message.topic)
     if newest is None:
         return message
@@ -58,6 +59,7 @@ def read_message(message: Message, *, open_sealed: bool = True) -> Message:
 
 
 def _parsed(message: Message) -> Any:
+    __traceback_hide__ = True
     try:
         return json.loads(message.body)
     except (ValueError, RecursionError):
@@ -65,6 +67,7 @@ def _parsed(message: Message) -> Any:
 
 
 def _check_and_open(received: EventType, message: Message, payload: Any, open_sealed: bool) -> bool:
+    __traceback_hide__ = True
     _refuse(message, received.version, received.wire.violations(payload))
     if not received.has_personal:
         return True
@@ -87,6 +90,7 @@ def _check_and_open(received: EventType, message: Message, payload: Any, open_se
 
 
 def _check(message: Message, version: int, payload: Any, *, opened: bool) -> None:
+    __traceback_hide__ = True
     reached = find_event_type(message.topic, version)
     if reached is not None:
         schema = reached.clear if opened else reached.wire

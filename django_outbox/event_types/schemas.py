@@ -52,6 +52,7 @@ class CompiledSchema:
 
     def violations(self, payload: Any) -> list[Violation]:
         """The rules that the payload breaks, at most five; empty where it is valid."""
+        __traceback_hide__ = True
         if self._validator.is_valid(payload):
             return []
         found: list[Violation] = []
@@ -85,6 +86,7 @@ def unescape_step(step: str) -> str:
 
 def member_at(payload: Any, pointer: str) -> Any:
     """What stands at the JSON pointer (RFC 6901); None where nothing does."""
+    __traceback_hide__ = True
     found = payload
     for step in pointer.split("/")[1:]:
         name = unescape_step(step)

@@ -20,6 +20,7 @@ def seal_members(
     payload: Any, *, marks: Marks, keyring: Keyring, topic: str, message_id: UUID
 ) -> None:
     """Replace every sensitive member that is present by its sealed form, in place."""
+    __traceback_hide__ = True
     for member in marks.members(payload, Mark.SENSITIVE):
         clear = json.dumps(member.value, ensure_ascii=False, separators=(",", ":"))
         token = seal_member(
@@ -37,6 +38,7 @@ def open_members(
     that is damaged or was sealed for another place, and ``UnknownKey``, ``KeyDisabled`` or
     ``KeyDestroyed``.
     """
+    __traceback_hide__ = True
     for member in marks.members(payload, Mark.SENSITIVE):
         sealed = member.value
         if not is_wrapper(sealed):

@@ -25,6 +25,7 @@ def tag_of(event_type: EventType, payload: Any, using: str) -> str:
 
     Raises what the index keyring raises where it cannot be used on this database.
     """
+    __traceback_hide__ = True
     value = member_at(payload, event_type.index_by)
     if value is None or isinstance(value, dict | list):
         return ""
@@ -34,11 +35,13 @@ def tag_of(event_type: EventType, payload: Any, using: str) -> str:
 
 def tags_to_search(value: str, using: str) -> list[str]:
     """The tags that messages about this value can have: under every active index key."""
+    __traceback_hide__ = True
     keys = verify_for_searching(keyring(INDEX), using)
     ways = {each.index_normalisers for each in all_event_types() if each.index_by}
     return sorted({_tag(key, value, way) for key in keys for way in ways} - {""})
 
 
 def _tag(key: Key, value: str, normalisers: tuple[str, ...]) -> str:
+    __traceback_hide__ = True
     normalised = normalise(value, normalisers)
     return f"{key.kid}:{blind_tag(key.secret, CONTEXT, normalised)}" if normalised else ""

@@ -52,6 +52,7 @@ def upcast(topic: str, version: int, payload: Any) -> tuple[int, Any]:
     Raises ``NoUpcaster`` where the version is not registered and no step leads on; what an upcaster
     raises is passed on.
     """
+    __traceback_hide__ = True
     newest = latest_version(topic)
     if newest is None:
         return version, payload

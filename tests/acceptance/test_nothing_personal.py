@@ -1,0 +1,73 @@
+"""A rare name goes through the whole example, and is then looked for wherever others could look."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
+
+import psycopg
+import pytest
+
+from tests.acceptance.leak_scenario import MAIL, NAME, TAX_ID
+from tests.support import services
+
+ROOT = Path(__file__).parents[2]
+#: Each alone would tell who it is.
+TRACES = [*NAME.split(), MAIL, TAX_ID, TAX_ID.replace(" ", "")]
+
+
+@pytest.fixture
+def database_url():
+    services.require(services.POSTGRESQL_URL, "PostgreSQL")
+    name = services.session_name("outbox_leaks")
+    with psycopg.connect(
+        services.POSTGRESQL_URL.replace("postgres:", "postgresql:"), autocommit=True
+    ) as server:
+        server.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
+        server.execute(f'CREATE DATABASE "{name}"')
+        yield urlunsplit(urlsplit(services.POSTGRESQL_URL)._replace(path=f"/{name}"))
+        server.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
+
+
+def texts(folder):
+    return {path.name: path.read_text(errors="replace") for path in sorted(folder.iterdir())}
+
+
+def traces_in(text):
+    lowered = text.lower()
+    return [trace for trace in TRACES if trace.lower() in lowered]
+
+
+def test_a_rare_name_is_nowhere(database_url, rabbitmq, tmp_path):
+    environment = {
+        **os.environ,
+        "DATABASE_URL": database_url,
+        "OUTBOX_BROKER_URL": rabbitmq.url,
+        "OUTBOX_EXCHANGE": services.session_name("leaks"),
+        "LOG_LEVEL": "DEBUG",
+        "LEAKS_FOLDER": str(tmp_path),
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.acceptance.leak_scenario"],
+        env=environment,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    (tmp_path / "stdout.txt").write_text(done.stdout)
+    (tmp_path / "stderr.txt").write_text(done.stderr)
+    queued = rabbitmq.take("ledger")
+    assert queued, "the relay has published"
+    (tmp_path / "queue.txt").write_text("\n".join(f"{vars(p)} {body!r}" for p, body in queued))
+    found = texts(tmp_path)
+    expected = {"debug.log", "dumpdata.json", "page_handler.html", "admin_4.html"}
+    assert expected <= set(found)
+    assert "table_billing_customer.txt" in found
+    assert len(found["debug.log"]) > 10_000, "the log says a lot"
+    assert "$jwe" in found["queue.txt"]
+    leaks = {name: traces for name, text in found.items() if (traces := traces_in(text))}
+    assert leaks == {}
