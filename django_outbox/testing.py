@@ -113,12 +113,11 @@ class Outbox:
 class OutboxTestMixin:
     """``class InvoiceTests(OutboxTestMixin, TestCase)``: gives the tests ``self.outbox``."""
 
-    outbox: Outbox
+    outbox: ClassVar[Outbox] = Outbox()
 
     def setUp(self) -> None:
         """Start with an empty ``locmem.outbox``."""
         super().setUp()  # type: ignore[misc]
-        self.outbox = Outbox()
         locmem.outbox.clear()
 
 

@@ -48,7 +48,8 @@ def write_to(outbox_settings, route):
 
 def test_an_alias_that_does_not_exist_is_reported(outbox_settings, run_checks):
     outbox_settings(DATABASE="nowhere")
-    message = next(m for m in run_checks() if m.id == "django_outbox.E010")
+    (message,) = run_checks()
+    assert message.id == "django_outbox.E010"
     assert "'nowhere'" in message.msg
     assert "default" in message.hint
 
