@@ -9,32 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 from uuid import UUID
 
-from django.db import DatabaseError, IntegrityError, connections
+from django.db import DatabaseError
 from django.db.backends.utils import CursorWrapper
 
 from django_outbox.batches import Limits
-from django_outbox.databases.base import (
-    CLAIM_LOCK_TIMEOUT,
-    Database,
-    Inserted,
-    NewMessage,
-    chunks,
-    inserted,
-    processed_row,
-)
-from django_outbox.databases.clock import as_stored
-from django_outbox.databases.errors import is_duplicate_key
-from django_outbox.databases.free_rows import Dialect, Fragment, FreeRows, free_rows
+from django_outbox.databases.base import CLAIM_LOCK_TIMEOUT
+from django_outbox.databases.free_rows import Dialect, FreeRows, free_rows
+from django_outbox.databases.mysql_inserts import NOW, MySQLInserts, microseconds, places
 from django_outbox.databases.outcomes import Lease, Outcomes
 from django_outbox.databases.rows import CLAIMED_COLUMNS
 
-if TYPE_CHECKING:
-    from django.db.backends.mysql.base import DatabaseWrapper
-
-NOW = "UTC_TIMESTAMP(6)"
 _BUSY_INDEX = "FORCE INDEX (django_outbox_busy)"
 MARIADB = Dialect(now=NOW, matches="topic REGEXP BINARY %s", once="AS", busy_index=_BUSY_INDEX)
 MYSQL = Dialect(
@@ -44,32 +31,6 @@ MYSQL = Dialect(
     hint="/*+ SUBQUERY(MATERIALIZATION) */",
     busy_index=_BUSY_INDEX,
 )
-
-_NEW_COLUMNS = (
-    "message_id",
-    "topic",
-    "schema_version",
-    "aggregate_type",
-    "aggregate_id",
-    "sequence",
-    "payload",
-    "headers",
-    "correlation_id",
-    "causation_id",
-    "size",
-    "index_tag",
-)
-
-_INSERT = """
-INSERT INTO {table} ({columns}, available_at, created_at) VALUES {rows}
-"""
-_VALUES = f"({', '.join(['%s'] * len(_NEW_COLUMNS))}, {{due}}, {NOW})"
-_RETURNING = " RETURNING message_id, id, available_at, created_at"
-_INSERTED = """
-SELECT message_id, id, available_at, created_at FROM {table} WHERE message_id IN {ids}
-"""
-# A locking read sees what others have committed since this transaction's snapshot.
-_EXISTING = "SELECT message_id FROM {table} WHERE message_id IN {ids} LOCK IN SHARE MODE"
 
 # Walks the index in its own order, without a lock: other relays are kept away by GET_LOCK, and what
 # producers insert meanwhile is simply not seen.
@@ -135,16 +96,6 @@ SET status = 'dead', last_error = CASE id {reasons} END,
 WHERE id IN {ids}
 """
 
-# On a conflict the row that was there is moved by a microsecond: a changed row is counted twice, while
-# an unchanged one would be counted like a new one, because Django asks for the number of rows found.
-_INSERT_PROCESSED = """
-INSERT INTO {table}
-    (consumer, message_id, topic, aggregate_type, aggregate_id, sequence, processed_at)
-VALUES {rows}
-ON DUPLICATE KEY UPDATE processed_at = processed_at + INTERVAL 1 MICROSECOND
-"""
-_PROCESSED_VALUES = f"(%s, %s, %s, %s, %s, %s, {NOW})"
-
 _STATEMENT_LOG = (
     "The server writes its binary log as statements, and refuses to do so for transactions at READ"
     " COMMITTED, at which relays claim and settle."
@@ -157,76 +108,11 @@ _VARIABLES = """
 SHOW SESSION VARIABLES WHERE Variable_name IN ('log_bin', 'binlog_format', 'wsrep_on')
 """
 
-#: A row that was in the way may be gone when it is looked for: its transaction rolled back.
-INSERT_ATTEMPTS = 10
 
-
-class MySQL(Database):
+class MySQL(MySQLInserts):
     """MariaDB 10.6 and later, MySQL 8.0.13 and later."""
 
     vendor = "mysql"
-
-    @property
-    def connection(self) -> DatabaseWrapper:
-        return cast("DatabaseWrapper", connections[self.alias])
-
-    def insert_messages(self, rows: Sequence[NewMessage]) -> dict[UUID, Inserted]:
-        unique = {row.message_id: row for row in reversed(rows)}
-        wanted = [row for row in rows if unique[row.message_id] is row]
-        found: list[tuple[Any, ...]] = []
-        with self.connection.cursor() as cursor:
-            for chunk in chunks(wanted):
-                found += self._insert(cursor, chunk)
-        return inserted(found)
-
-    def _insert(self, cursor: CursorWrapper, rows: Sequence[NewMessage]) -> list[tuple[Any, ...]]:
-        for attempt in range(INSERT_ATTEMPTS):
-            if not rows:
-                break
-            try:
-                return self._insert_or_fail(cursor, rows)
-            except IntegrityError as error:
-                # InnoDB has taken back the statement, not the transaction.
-                if not is_duplicate_key(error) or attempt + 1 == INSERT_ATTEMPTS:
-                    raise
-            known = self._existing(cursor, rows)
-            rows = [row for row in rows if row.message_id not in known]
-        return []
-
-    def _insert_or_fail(
-        self, cursor: CursorWrapper, rows: Sequence[NewMessage]
-    ) -> list[tuple[Any, ...]]:
-        values, params = [], []
-        for row in rows:
-            due, due_params = self._due(row)
-            values.append(_VALUES.format(due=due))
-            params += [row.message_id.hex, *(getattr(row, name) for name in _NEW_COLUMNS[1:])]
-            params += due_params
-        sql = _INSERT.format(
-            table=self.table, columns=", ".join(_NEW_COLUMNS), rows=", ".join(values)
-        )
-        if self.connection.features.can_return_columns_from_insert:
-            cursor.execute(sql + _RETURNING, params)
-        else:
-            cursor.execute(sql, params)
-            ids = [row.message_id.hex for row in rows]
-            cursor.execute(_INSERTED.format(table=self.table, ids=_places(ids)), ids)
-        inserted: list[tuple[Any, ...]] = cursor.fetchall()
-        return list(inserted)
-
-    def _due(self, row: NewMessage) -> Fragment:
-        if row.available_at is not None:
-            # A time in the past is now: an older one would overtake its aggregate's earlier rows.
-            due = as_stored(row.available_at, self.connection)
-            return f"GREATEST(CAST(%s AS DATETIME(6)), {NOW})", (due,)
-        if row.delay:
-            return f"{NOW} + INTERVAL %s MICROSECOND", (_microseconds(row.delay.total_seconds()),)
-        return NOW, ()
-
-    def _existing(self, cursor: CursorWrapper, rows: Sequence[NewMessage]) -> set[UUID]:
-        ids = [row.message_id.hex for row in rows]
-        cursor.execute(_EXISTING.format(table=self.table, ids=_places(ids)), ids)
-        return {_uuid(message_id) for (message_id,) in cursor.fetchall()}
 
     def _take(self, limits: Limits, lease: Lease) -> Sequence[Sequence[Any]]:
         with self._one_relay_claims() as mine, self.transaction() as cursor:
@@ -234,11 +120,11 @@ class MySQL(Database):
             if not ids:
                 return []
             cursor.execute(
-                _LEASE.format(table=self.table, now=NOW, ids=_places(ids)),
-                [lease.token.hex, _microseconds(lease.seconds), lease.leased_by, *ids],
+                _LEASE.format(table=self.table, now=NOW, ids=places(ids)),
+                [lease.token.hex, microseconds(lease.seconds), lease.leased_by, *ids],
             )
             columns = ", ".join(CLAIMED_COLUMNS)
-            cursor.execute(_READ.format(table=self.table, columns=columns, ids=_places(ids)), ids)
+            cursor.execute(_READ.format(table=self.table, columns=columns, ids=places(ids)), ids)
             rows: list[tuple[Any, ...]] = cursor.fetchall()
         return rows
 
@@ -263,7 +149,7 @@ class MySQL(Database):
         if not ids:
             return []
         free = _FREE.format(now=NOW)
-        cursor.execute(_LOCK.format(table=self.table, now=NOW, ids=_places(ids), free=free), ids)
+        cursor.execute(_LOCK.format(table=self.table, now=NOW, ids=places(ids), free=free), ids)
         return [row_id for (row_id,) in cursor.fetchall()]
 
     def _free(self, limits: Limits) -> FreeRows:
@@ -278,7 +164,7 @@ class MySQL(Database):
             *(row_id for row_id, _reason in outcomes.dead),
         ]
         with self.transaction() as cursor:
-            cursor.execute(_HELD.format(table=self.table, ids=_places(ids)), [*ids, token.hex])
+            cursor.execute(_HELD.format(table=self.table, ids=places(ids)), [*ids, token.hex])
             held = {row_id for (row_id,) in cursor.fetchall()}
             published = [row_id for row_id in outcomes.published if row_id in held]
             self._update(cursor, _DELETED if delete_published else _PUBLISHED, published)
@@ -289,7 +175,7 @@ class MySQL(Database):
                 cursor,
                 _RETRIED,
                 list(retried),
-                delays={row_id: _microseconds(delay) for row_id, (delay, _) in retried.items()},
+                delays={row_id: microseconds(delay) for row_id, (delay, _) in retried.items()},
                 reasons={row_id: reason for row_id, (_, reason) in retried.items()},
             )
             dead = {row_id: reason for row_id, reason in outcomes.dead if row_id in held}
@@ -303,40 +189,8 @@ class MySQL(Database):
             return
         branches = {name: "WHEN %s THEN %s " * len(values) for name, values in cases.items()}
         params = [part for values in cases.values() for pair in values.items() for part in pair]
-        statement = sql.format(table=self.table, now=NOW, ids=_places(ids), **branches)
+        statement = sql.format(table=self.table, now=NOW, ids=places(ids), **branches)
         cursor.execute(statement, [*params, *ids])
-
-    def insert_new(self, consumer: str, rows: Sequence[Mapping[str, object]]) -> set[UUID]:
-        new: set[UUID] = set()
-        with self.connection.cursor() as cursor:
-            for chunk in chunks(rows):
-                new |= self._insert_new(cursor, consumer, chunk)
-        return new
-
-    def _insert_new(
-        self, cursor: CursorWrapper, consumer: str, rows: Sequence[Mapping[str, object]]
-    ) -> set[UUID]:
-        values = [processed_row(row) for row in rows]
-        savepoint = self.connection.savepoint() if len(rows) > 1 else None
-        sql = _INSERT_PROCESSED.format(
-            table=self.inbox_table, rows=", ".join([_PROCESSED_VALUES] * len(rows))
-        )
-        cursor.execute(
-            sql,
-            [
-                part
-                for message_id, *others in values
-                for part in (consumer, message_id.hex, *others)
-            ],
-        )
-        known = cursor.rowcount - len(rows)
-        if known and savepoint:
-            # Which of them were there cannot be said: once more, one by one.
-            self.connection.savepoint_rollback(savepoint)
-            return set().union(*(self._insert_new(cursor, consumer, [row]) for row in rows))
-        if savepoint:
-            self.connection.savepoint_commit(savepoint)
-        return set() if known else {message_id for message_id, *_ in values}
 
     def seconds_until_due(self, limits: Limits) -> float | None:
         free = self._free(limits)
@@ -402,16 +256,3 @@ class MySQL(Database):
         except DatabaseError:
             # The connection is broken: the lock ends with the session.
             self.connection.close()
-
-
-def _places(values: Sequence[object]) -> str:
-    return f"({', '.join(['%s'] * len(values))})"
-
-
-def _uuid(value: UUID | str) -> UUID:
-    """Native on newer versions of MariaDB, 32 digits elsewhere; both read either form."""
-    return value if isinstance(value, UUID) else UUID(value)
-
-
-def _microseconds(seconds: float) -> int:
-    return round(seconds * 1_000_000)

@@ -2,83 +2,28 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import cached_property
 from hashlib import blake2b
-from operator import attrgetter
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 from uuid import UUID
 
-from django.db import DatabaseError, DataError, NotSupportedError, OperationalError, connections
-from django.db.backends.postgresql.psycopg_any import IsolationLevel, is_psycopg3
-from django.db.transaction import atomic
+from django.db import DatabaseError, NotSupportedError, OperationalError
+from django.db.backends.postgresql.psycopg_any import is_psycopg3
 
 from django_outbox.batches import Limits
 from django_outbox.databases.array_literals import plain_array, text_array
-from django_outbox.databases.base import (
-    CLAIM_LOCK_TIMEOUT,
-    Database,
-    Inserted,
-    NewMessage,
-    WorkListener,
-    chunks,
-    inserted,
-    processed_row,
-)
-from django_outbox.databases.clock import as_model_value, as_stored
-from django_outbox.databases.errors import is_lock_timeout, is_serialization_failure
+from django_outbox.databases.base import CLAIM_LOCK_TIMEOUT, WorkListener
+from django_outbox.databases.errors import is_lock_timeout
 from django_outbox.databases.free_rows import Dialect, Fragment, free_rows
 from django_outbox.databases.listening import CLAIM_LOCK, PostgreSQLListener, lock_key
 from django_outbox.databases.outcomes import Lease, Outcomes
+from django_outbox.databases.postgresql_inserts import NOW, PostgreSQLInserts
 from django_outbox.databases.rows import CLAIMED_COLUMNS
 
-if TYPE_CHECKING:
-    from django.db.backends.postgresql.base import DatabaseWrapper
-
-logger = logging.getLogger(__name__)
-
-NOW = "STATEMENT_TIMESTAMP()"
 #: A time as an integer: the drivers would parse each timestamp in Python.
 MICROSECONDS = "(extract(epoch FROM {}) * 1000000)::bigint"
 DIALECT = Dialect(now=NOW, matches="topic ~ %s")
-
-_NEW_COLUMNS = {
-    "message_id": "uuid",
-    "topic": "text",
-    "schema_version": "smallint",
-    "aggregate_type": "text",
-    "aggregate_id": "text",
-    "sequence": "bigint",
-    "payload": "jsonb",
-    "headers": "jsonb",
-    "correlation_id": "text",
-    "causation_id": "text",
-    "size": "integer",
-    "index_tag": "text",
-}
-_new_values = attrgetter(*_NEW_COLUMNS)
-_WRITTEN_AS_TEXT = {"text", "jsonb"}
-
-# Times come back as text, which Python reads faster than the drivers do. A message that is due now has
-# the same time twice: statement_timestamp() stands still within a statement.
-_INSERT = """
-INSERT INTO {table} ({columns}, available_at)
-VALUES ({values}, {due})
-{on_conflict}
-RETURNING id, created_at::text{available_at}
-"""
-_ON_CONFLICT = "ON CONFLICT (message_id) DO NOTHING"
-
-# The rows keep their order: unnest() hands them out one after the other, and so come their ids.
-_INSERT_MANY = """
-INSERT INTO {table} ({columns}, available_at)
-SELECT {columns}, GREATEST(due, {now} + delay * INTERVAL '1 second')
-FROM unnest({arrays}, %s::timestamptz[], %s::float8[]) AS new ({columns}, due, delay)
-ON CONFLICT (message_id) DO NOTHING
-RETURNING message_id, id, available_at::text, created_at::text
-"""
 
 # Served by the partial index (available_at, id) WHERE status = 'pending'. SKIP LOCKED: what somebody
 # else works on is passed over, never waited for. The payload is read of the taken rows only.
@@ -153,20 +98,6 @@ WHERE message.id = verdict.id AND message.lease_token = %s
 RETURNING message.id
 """
 
-_INSERT_PROCESSED = """
-INSERT INTO {table} (consumer, message_id, topic, aggregate_type, aggregate_id, sequence)
-SELECT %s, new.*
-FROM unnest(%s::uuid[], %s::text[], %s::text[], %s::text[], %s::bigint[]) AS new
-ON CONFLICT (consumer, message_id) DO NOTHING
-RETURNING message_id
-"""
-# One message at a time is the inbox's hot path: arrays would double what the statement costs.
-_INSERT_ONE_PROCESSED = """
-INSERT INTO {table} (consumer, message_id, topic, aggregate_type, aggregate_id, sequence)
-VALUES (%s, %s, %s, %s, %s, %s)
-ON CONFLICT (consumer, message_id) DO NOTHING
-"""
-
 # For the claim's transaction only. Walk the indexes in their order and look sets up by hash, even where
 # the statistics are of a time when the table looked different, as a queue's always are; room for a
 # million aggregates in those sets; no compiling of a statement that runs for milliseconds.
@@ -176,84 +107,12 @@ SELECT set_config('enable_seqscan', 'off', TRUE), set_config('enable_bitmapscan'
         greatest(pg_size_bytes(current_setting('work_mem')) / 1024, 65536)::text, TRUE)
 """
 
-_DELAYED = f"{NOW} + %s * INTERVAL '1 second'"
-# A time in the past is now: an older one would overtake what its aggregate has written before.
-_SCHEDULED = f"GREATEST(%s, {NOW})"
 
-
-class PostgreSQL(Database):
+class PostgreSQL(PostgreSQLInserts):
     """PostgreSQL 14 and later, as Django 5.2 asks for."""
 
     vendor = "postgresql"
     supports_notify = True
-
-    @property
-    def connection(self) -> DatabaseWrapper:
-        return cast("DatabaseWrapper", connections[self.alias])
-
-    def insert_messages(self, rows: Sequence[NewMessage]) -> dict[UUID, Inserted]:
-        if len(rows) == 1:
-            return self._insert_one(rows[0])
-        found: list[tuple[Any, ...]] = []
-        with self.connection.cursor() as cursor:
-            for chunk in chunks(rows):
-                cursor.execute(self._insert_many_sql, self._arrays(chunk))
-                found += cursor.fetchall()
-        return inserted(found)
-
-    def _insert_one(self, row: NewMessage) -> dict[UUID, Inserted]:
-        due, params = NOW, _new_values(row)
-        if row.available_at is not None:
-            due, params = _SCHEDULED, (*params, as_stored(row.available_at, self.connection))
-        elif row.delay:
-            due, params = _DELAYED, (*params, row.delay.total_seconds())
-        with self.connection.cursor() as cursor:
-            cursor.execute(self._insert_sql[due, row.is_fresh], params)
-            found = cursor.fetchone()
-        if found is None:
-            return {}
-        row_id, written, *scheduled = found
-        created_at = as_model_value(written)
-        available_at = as_model_value(scheduled[0]) if scheduled else created_at
-        return {row.message_id: Inserted(row_id, available_at, created_at)}
-
-    def _arrays(self, rows: Sequence[NewMessage]) -> list[Any]:
-        columns = zip(*map(_new_values, rows), strict=True)
-        try:
-            arrays: list[Any] = [
-                text_array(values) if type_ in _WRITTEN_AS_TEXT else plain_array(values)
-                for values, type_ in zip(columns, _NEW_COLUMNS.values(), strict=True)
-            ]
-        except ValueError as error:
-            raise DataError(str(error)) from error
-        connection = self.connection
-        due = [
-            None if row.available_at is None else as_stored(row.available_at, connection)
-            for row in rows
-        ]
-        delays = plain_array(row.delay.total_seconds() for row in rows)
-        return [*arrays, due if any(due) else plain_array(due), delays]
-
-    @cached_property
-    def _insert_sql(self) -> dict[tuple[str, bool], str]:
-        return {
-            (due, is_fresh): _INSERT.format(
-                table=self.table,
-                columns=", ".join(_NEW_COLUMNS),
-                values=", ".join(["%s"] * len(_NEW_COLUMNS)),
-                due=due,
-                on_conflict="" if is_fresh else _ON_CONFLICT,
-                available_at="" if due == NOW else ", available_at::text",
-            )
-            for due in (NOW, _DELAYED, _SCHEDULED)
-            for is_fresh in (True, False)
-        }
-
-    @cached_property
-    def _insert_many_sql(self) -> str:
-        arrays = ", ".join(f"%s::{type_}[]" for type_ in _NEW_COLUMNS.values())
-        columns = ", ".join(_NEW_COLUMNS)
-        return _INSERT_MANY.format(table=self.table, columns=columns, arrays=arrays, now=NOW)
 
     def _take(self, limits: Limits, lease: Lease) -> Sequence[Sequence[Any]]:
         sql, params = self._with_free(_CLAIM, limits, returning=_RETURNING)
@@ -319,43 +178,6 @@ class PostgreSQL(Database):
                 cursor.execute(sql.format(table=self.table, now=NOW), (*params, token))
                 written.update(row_id for (row_id,) in cursor.fetchall())
         return written
-
-    def insert_new(self, consumer: str, rows: Sequence[Mapping[str, object]]) -> set[UUID]:
-        connection: Any = self.connection  # the stubs do not know its isolation_level
-        connection.ensure_connection()
-        insert = self._insert_processed
-        if connection.isolation_level == IsolationLevel.REPEATABLE_READ:
-            insert = self._insert_processed_unseen
-        return {new for chunk in chunks(rows) for new in insert(consumer, chunk)}
-
-    def _insert_processed(self, consumer: str, rows: Sequence[Mapping[str, object]]) -> set[UUID]:
-        values = [processed_row(row) for row in rows]
-        with self.connection.cursor() as cursor:
-            if len(values) == 1:
-                cursor.execute(self._insert_one_processed, (consumer, *values[0]))
-                return {values[0][0]} if cursor.rowcount == 1 else set()
-            sql = _INSERT_PROCESSED.format(table=self.inbox_table)
-            cursor.execute(sql, (consumer, *map(list, zip(*values, strict=True))))
-            return {message_id for (message_id,) in cursor.fetchall()}
-
-    @cached_property
-    def _insert_one_processed(self) -> str:
-        return _INSERT_ONE_PROCESSED.format(table=self.inbox_table)
-
-    def _insert_processed_unseen(
-        self, consumer: str, rows: Sequence[Mapping[str, object]]
-    ) -> set[UUID]:
-        """At REPEATABLE READ a row that others committed after the snapshot is an error: one of ours
-        was there. In a savepoint it costs no transaction."""
-        try:
-            with atomic(using=self.alias):
-                return self._insert_processed(consumer, rows)
-        except OperationalError as error:
-            if not is_serialization_failure(error):
-                raise
-        if len(rows) == 1:
-            return set()
-        return {new for row in rows for new in self._insert_processed_unseen(consumer, [row])}
 
     def seconds_until_due(self, limits: Limits) -> float | None:
         with self.connection.cursor() as cursor:
