@@ -40,7 +40,7 @@ def check_database(
     found: list[CheckMessage] = []
     if not router.allow_migrate_model(alias, OutboxMessage):
         found.append(tables_not_allowed(alias))
-    if outbox_settings().wakeup == "notify" and vendor != "postgresql":
+    if outbox_settings().wakeup == "notify" and not database_for(alias).supports_notify:
         found.append(notify_without_postgresql(alias, vendor))
     if vendor == "sqlite" and not _begins_immediate(connections[alias]):
         found.append(sqlite_not_immediate(alias))
@@ -139,8 +139,8 @@ def unknown_vendor(alias: str, vendor: str) -> Error:
 
 def notify_without_postgresql(alias: str, vendor: str) -> Error:
     return Error(
-        f"OUTBOX['WAKEUP'] is 'notify', but the database {alias!r} is {vendor}.",
-        hint="Only PostgreSQL can wake a relay. Use 'poll'.",
+        f"OUTBOX['WAKEUP'] is 'notify', which the database {alias!r} ({vendor}) cannot do.",
+        hint="Only PostgreSQL with the driver psycopg 3 can wake a relay. Use 'poll'.",
         id="django_outbox.E012",
     )
 

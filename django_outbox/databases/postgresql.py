@@ -112,7 +112,7 @@ class PostgreSQL(PostgreSQLInserts):
     """PostgreSQL 14 and later, as Django 5.2 asks for."""
 
     vendor = "postgresql"
-    supports_notify = True
+    supports_notify = is_psycopg3
 
     def _take(self, limits: Limits, lease: Lease) -> Sequence[Sequence[Any]]:
         sql, params = self._with_free(_CLAIM, limits, returning=_RETURNING)
@@ -186,7 +186,7 @@ class PostgreSQL(PostgreSQLInserts):
         return None if row is None else float(row[0])
 
     def listener(self) -> WorkListener:
-        if not is_psycopg3:
+        if not self.supports_notify:
             raise NotSupportedError("WAKEUP = 'notify' needs psycopg 3; with psycopg2 use 'poll'.")
         return PostgreSQLListener(self.alias, self.table)
 
