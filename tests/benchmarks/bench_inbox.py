@@ -1,10 +1,14 @@
 """What the inbox costs on PostgreSQL: process_once against the same two statements by hand.
 
-    python -m tests.benchmarks.bench_inbox [--messages 50] [--rounds 40] [--batch 100] [--no-sync]
+    python -m tests.benchmarks.bench_inbox [--messages 50] [--rounds 40] [--batch 100]
+        [--prepared] [--no-sync]
 
 One transaction a message: the inbox row, and an UPDATE as the effect. The ways take turns in short
 rounds, so that a machine that slows down slows all of them; printed are the medians of the rates, and
-the median of the ratios within a round with its quartiles. ``--no-sync`` turns synchronous_commit off
+the median of the ratios within a round with its quartiles.
+
+By hand, psycopg prepares a statement when it has seen it five times. Django turns that off unless it is
+asked for: ``--prepared`` sets ``server_side_binding`` and ``prepare_threshold`` in ``OPTIONS``. ``--no-sync`` turns synchronous_commit off
 for all of them: no commit waits for the disk, and what is left is the work itself.
 """
 
@@ -171,8 +175,11 @@ def main() -> None:
     parser.add_argument("--messages", type=int, default=50)
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--batch", type=int, default=100)
+    parser.add_argument("--prepared", action="store_true")
     parser.add_argument("--no-sync", action="store_true")
     options = parser.parse_args()
+    if options.prepared:
+        connection.settings_dict["OPTIONS"].update(server_side_binding=True, prepare_threshold=5)
     databases = setup_databases(verbosity=0, interactive=False, aliases={"default", "postgresql"})
     try:
         Balance.objects.bulk_create(
