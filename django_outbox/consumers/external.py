@@ -32,6 +32,9 @@ from django_outbox.models import CallState, ExternalCall
 #: The header that carries the key (draft-ietf-httpapi-idempotency-key-header).
 IDEMPOTENCY_KEY = "Idempotency-Key"
 
+#: Characters of a call's name, the size of its column.
+MAX_NAME = 100
+
 #: How long a duplicate waits before it asks again for a call that is under way.
 _ASK_AGAIN = timedelta(seconds=30)
 _REMEDY = (
@@ -81,10 +84,15 @@ def once_outside(
     calls for one message, each has a ``name`` and a key of its own. ``lease`` must be longer than
     the call can take: after it, the call counts as abandoned.
 
-    Raises ``InTransaction``; ``CallInProgress`` while another worker makes the call;
+    Raises ``ValueError`` for a name of more than 100 characters and a lease of no length;
+    ``InTransaction``; ``CallInProgress`` while another worker makes the call;
     ``OutcomeUnknown`` where one was started, nobody knows how it ended, and there is no ``look_up``.
     What ``call`` and ``look_up`` raise is raised on.
     """
+    if len(name) > MAX_NAME:
+        raise ValueError(f"name has more than {MAX_NAME} characters.")
+    if lease <= timedelta(0):
+        raise ValueError("lease must be longer than the call can take.")
     alias = using or router.db_for_write(ExternalCall)
     return _Reservation(alias, message.id, name, lease).make(call, look_up)
 

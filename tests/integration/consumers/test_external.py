@@ -318,6 +318,14 @@ def test_an_outcome_that_cannot_be_stored_is_unknown_and_not_lost(database, outc
     assert the_call().state == CallState.UNKNOWN
 
 
+@pytest.mark.parametrize("wrong", [{"name": "x" * 101}, {"lease": timedelta(0)}])
+def test_what_would_undo_the_promise_is_refused_and_nothing_called(database, wrong):
+    service = PaymentService()
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        once_outside(received(), service.pay, **wrong)
+    assert service.payments == []
+
+
 def test_inside_a_transaction_nothing_is_called(database):
     service = PaymentService()
     with pytest.raises(InTransaction, match="mode='seen'"), transaction.atomic():
