@@ -20,7 +20,6 @@ from django_outbox.encryption.exceptions import DecryptionFailed
 from django_outbox.encryption.keyrings import Key, Keyring
 
 NONCE_BYTES = 12
-_GCM_TAG_BYTES = 16
 #: Distinct (key, context) kept ready. A field takes one for each key.
 _CACHED_CIPHERS = 2048
 
@@ -44,17 +43,18 @@ class ContextCipher:
 
     def seal(self, plaintext: bytes, tag: str | None, nonce: bytes) -> str:
         """The stored form of the value, its tag before it."""
-        sealed = nonce + self._aead.encrypt(nonce, plaintext, self._data(tag))
-        token = self._header + tokens.encode_bytes(sealed)
+        data = self._bare_data if tag is None else self._data(tag)
+        token = self._header + tokens.encode_bytes(
+            nonce + self._aead.encrypt(nonce, plaintext, data)
+        )
         return token if tag is None else f"{tag}{tokens.BAR}{token}"
 
     def open(self, body: bytes, tag: str | None) -> bytes:
         """The value. Raises ``InvalidTag`` or ``ValueError``."""
-        return self._aead.decrypt(body[:NONCE_BYTES], body[NONCE_BYTES:], self._data(tag))
+        data = self._bare_data if tag is None else self._data(tag)
+        return self._aead.decrypt(body[:NONCE_BYTES], body[NONCE_BYTES:], data)
 
-    def _data(self, tag: str | None) -> bytes:
-        if tag is None:
-            return self._bare_data
+    def _data(self, tag: str) -> bytes:
         encoded = tag.encode()
         return self._tagged_data + struct.pack("<Q", len(encoded)) + encoded
 
@@ -62,6 +62,12 @@ class ContextCipher:
 @lru_cache(maxsize=_CACHED_CIPHERS)
 def _cipher(secret: bytes, kid: str, context: str) -> ContextCipher:
     return ContextCipher(secret, kid, context)
+
+
+@lru_cache(maxsize=_CACHED_CIPHERS)
+def _ciphers(keyring: Keyring, context: str) -> dict[str, ContextCipher]:
+    """The ring's active keys in this context, by how their tokens begin."""
+    return {tokens.header(key.kid): _cipher(key.secret, key.kid, context) for key in keyring.active}
 
 
 def seal(
@@ -81,17 +87,21 @@ def open_stored(stored: str, keyring: Keyring, context: str) -> bytes:
     ``KeyDisabled`` or ``KeyDestroyed``.
     """
     __traceback_hide__ = True
-    token = tokens.parse(stored)
-    key = keyring.opening(token.kid)
+    before, dot, body = stored.rpartition(".")
+    tag, bar, header = before.rpartition(tokens.BAR)
+    cipher = _ciphers(keyring, context).get(header + dot)
+    if cipher is None:
+        # Damaged, or under a key that may not open: this finds out which, and raises.
+        keyring.opening(tokens.parse(stored).kid)
+        raise DecryptionFailed(FAILED)
     try:
-        body = tokens.decode_bytes(token.body)
-        if len(body) < NONCE_BYTES + _GCM_TAG_BYTES:
-            raise ValueError
-        return _cipher(key.secret, key.kid, context).open(body, token.tag)
+        # What is too short to hold a nonce and a tag does not open either.
+        return cipher.open(tokens.decode_bytes(body), tag if bar else None)
     except (InvalidTag, ValueError):
-        raise DecryptionFailed(FAILED, kid=token.kid) from None
+        raise DecryptionFailed(FAILED, kid=tokens.kid_of(header + dot)) from None
 
 
 def forget_ciphers() -> None:
     """Drop every cached cipher, as after a keyring was replaced."""
+    _ciphers.cache_clear()
     _cipher.cache_clear()

@@ -7,6 +7,7 @@ the generated column over that beginning. Whatever writes the value writes the t
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cached_property
 from typing import Any
 
 from django.db import models
@@ -83,13 +84,14 @@ class BlindIndexField(models.GeneratedField):
     def tag(self, text: str, using: str) -> str:
         """The tag to store beside this value (in its text form) on this database."""
         __traceback_hide__ = True
-        return tag_of(text, context=self._context(), normalisers=self.normalisers, using=using)
+        return tag_of(text, context=self._context, normalisers=self.normalisers, using=using)
 
     def tags(self, text: str, using: str) -> list[str]:
         """The tags under which this value may be found on this database."""
         __traceback_hide__ = True
-        return tags_of(text, context=self._context(), normalisers=self.normalisers, using=using)
+        return tags_of(text, context=self._context, normalisers=self.normalisers, using=using)
 
+    @cached_property
     def _context(self) -> str:
         source: Any = self.model._meta.get_field(self.source_name)
         context: str = source.seal_context

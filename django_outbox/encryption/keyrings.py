@@ -75,7 +75,7 @@ class Key:
         return cls(kid, KeyState.DESTROYED, b"", fingerprint)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Keyring:
     """Keys by their ids. Raises ``KeyringError`` when made of keys that do not go together.
 
@@ -84,6 +84,10 @@ class Keyring:
 
     name: str
     keys: Mapping[str, Key] = field(repr=False)
+    #: The key that seals and tags.
+    primary: Key = field(repr=False)
+    #: The keys that open and search: the primary one, then the retired ones.
+    active: tuple[Key, ...] = field(repr=False)
 
     @classmethod
     def of(cls, name: str, keys: Iterable[Key]) -> Keyring:
@@ -117,21 +121,12 @@ class Keyring:
                 cause="primaries",
                 place=name,
             )
-        return cls(name, by_kid)
+        primary = by_kid[primaries[0]]
+        retired = (key for key in by_kid.values() if key.state is KeyState.RETIRED)
+        return cls(name, by_kid, primary, (primary, *retired))
 
     def __iter__(self) -> Iterator[Key]:
         return iter(self.keys.values())
-
-    @property
-    def primary(self) -> Key:
-        """The key that seals and tags."""
-        return next(key for key in self if key.state is KeyState.PRIMARY)
-
-    @property
-    def active(self) -> tuple[Key, ...]:
-        """The keys that open and search: the primary one, then the retired ones."""
-        retired = (key for key in self if key.state is KeyState.RETIRED)
-        return (self.primary, *retired)
 
     def opening(self, kid: str) -> Key:
         """The key to open with. Raises ``UnknownKey``, ``KeyDisabled`` or ``KeyDestroyed``."""

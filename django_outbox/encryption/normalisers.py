@@ -85,12 +85,13 @@ def folds_case(names: tuple[str, ...]) -> bool:
 def normalise(value: str, names: Iterable[str]) -> str:
     """Apply the named normalisers in order. Raises ``LookupError`` for an unknown name."""
     __traceback_hide__ = True
-    for name in names:
-        try:
-            rule = _VERSIONS[pinned(name)]
-        except KeyError:
-            raise LookupError(
-                f"{name!r} is no normaliser. There are: {', '.join(NAMES)}."
-            ) from None
+    for rule in _rules(tuple(names)):
         value = rule(value)
     return value
+
+
+@lru_cache(maxsize=256)
+def _rules(names: tuple[str, ...]) -> tuple[Normaliser, ...]:
+    for name in unknown(names):
+        raise LookupError(f"{name!r} is no normaliser. There are: {', '.join(NAMES)}.")
+    return tuple(_VERSIONS[pinned(name)] for name in names)
