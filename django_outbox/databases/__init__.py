@@ -7,6 +7,7 @@ from importlib import import_module
 
 from django.db import connections, router
 
+from django_outbox.conf import outbox_settings
 from django_outbox.databases.base import Database
 
 #: Django's vendor name -> the module's class.
@@ -28,8 +29,7 @@ def database_for(alias: str) -> Database:
 
 def outbox_alias() -> str:
     """The alias that outbox rows are written to: ``OUTBOX["DATABASE"]``, or what the routers say."""
-    from django_outbox.conf import outbox_settings
-    from django_outbox.models import OutboxMessage
+    from django_outbox.models import OutboxMessage  # which import this package
 
     return outbox_settings().database or router.db_for_write(OutboxMessage)
 
