@@ -12,7 +12,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from django.db import DatabaseError, connections, router, transaction
+from django.db import OperationalError, ProgrammingError, connections, router, transaction
 from django.db.models.functions import Now
 
 from django_outbox.encryption import conf
@@ -127,11 +127,13 @@ def _verify(ring: Keyring, key: Key, using: str, *, record: bool) -> None:
         if row is None and record:
             row = _record(ring, key, home)
             _uncommitted.add(use)
-    except DatabaseError as error:
+    except (ProgrammingError, OperationalError) as error:
+        if isinstance(error, OperationalError) and "no such table" not in str(error):
+            raise  # A lost connection or a deadlock: the caller knows what to do about those.
         raise EncryptionError(
-            f"the table of key fingerprints cannot be read on database {home!r}"
-            f" ({type(error).__name__}). Run migrate for django_outbox_encryption first; a migration"
-            " that seals values depends on its 0001_initial.",
+            f"there is no table of key fingerprints on database {home!r}. Run migrate for"
+            " django_outbox_encryption first; a migration that seals values depends on its"
+            " 0001_initial.",
             kid=key.kid,
             place=ring.name,
         ) from error
@@ -154,11 +156,14 @@ def _record(ring: Keyring, key: Key, home: str) -> KeyFingerprint:
     fresh = KeyFingerprint(
         ring=ring.name, kid=key.kid, fingerprint=key.fingerprint, canary=_canary(key, ring)
     )
-    # Another process may be first: then its row counts. It is read under a lock, because a snapshot
-    # of MySQL's REPEATABLE READ would not show it.
+    # Another process may be first: then its row counts.
     rows.bulk_create([fresh], ignore_conflicts=True)
-    if connections[home].in_atomic_block:
-        rows = rows.select_for_update()
+    if connections[home].vendor == "mysql":
+        # A snapshot of REPEATABLE READ would not show that row; a lock for update would deadlock
+        # with others that are here too.
+        table = connections[home].ops.quote_name(KeyFingerprint._meta.db_table)
+        sql = f"SELECT * FROM {table} WHERE ring = %s AND kid = %s LOCK IN SHARE MODE"
+        return rows.raw(sql, [ring.name, key.kid])[0]
     return rows.get(ring=ring.name, kid=key.kid)
 
 

@@ -52,7 +52,7 @@ def damage(row: Customer, how: str) -> str:
 
 
 def error_of(read: Callable[[], Any], kind: type[EncryptionError]) -> EncryptionError:
-    """What reading raises, without the traceback: that would hold a half-read server-side cursor."""
+    """What reading raises, without the traceback: that would hold a half-read cursor."""
     try:
         read()
     except kind as error:
@@ -81,7 +81,7 @@ def test_reading_raises_with_model_field_and_pk_and_without_the_value(how: str):
         lambda: list(Customer.objects.filter(pk=row.pk).values("tax_id")),
         lambda: list(Customer.objects.filter(pk=row.pk).values_list("tax_id")),
         lambda: row.refresh_from_db(),
-        lambda: list(Customer.objects.filter(name="n").iterator()),
+        lambda: list(Customer.objects.filter(name="n")),
     ):
         raised = error_of(read, error)
         assert raised.place == "encryptionapp.customer.tax_id"

@@ -47,9 +47,14 @@ def key(secret: bytes) -> str:
     return base64.b64encode(secret).decode()
 
 
-def test_a_right_project_has_nothing_to_mend():
-    ours = [m for m in checks.run_checks() if str(m.id).startswith("django_outbox_encryption.")]
-    assert ours == []
+def test_a_right_project_has_nothing_to_mend(database: Any):
+    messages = checks.run_checks(databases=["default"])
+    assert [m for m in messages if str(m.id).startswith("django_outbox_encryption.")] == []
+
+
+def test_every_check_is_registered():
+    registered = set(checks.registry.registry.get_checks())
+    assert {check_keyrings, check_fingerprints, check_models, check_admin} <= registered
 
 
 def test_every_id_has_its_paragraph_and_every_paragraph_its_id():
