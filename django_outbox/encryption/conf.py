@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import difflib
 import threading
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Literal
@@ -87,28 +86,10 @@ def reload_keyrings() -> None:
         _forget_keys()
 
 
-@contextmanager
-def rings_in_force(*rings: Keyring) -> Iterator[None]:
-    """Put these rings in force for a while: for tests and for scripts that read old backups.
-
-    For the whole process, not for one thread.
-    """
-    with _lock:
-        before = dict(_rings)
-        _rings.update({ring.name: ring for ring in rings})
-    try:
-        yield
-    finally:
-        with _lock:
-            _rings.clear()
-            _rings.update(before)
-            _forget_keys()
-
-
 _rings: dict[str, Keyring] = {}
 _lock = threading.RLock()
 #: Called whenever other rings are in force; see ``fingerprints``.
-on_change: list[Any] = []
+on_change: list[Callable[[], None]] = []
 
 
 def _load(name: str) -> Keyring:

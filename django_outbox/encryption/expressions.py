@@ -7,10 +7,11 @@ answer with nonsense and no error; here it is a ``FieldError`` that says what wo
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from typing import Any
 
 from django.core.exceptions import FieldError
-from django.db.models import Aggregate, Case, Count, F, Value
+from django.db.models import Case, Count, F, Func, Model, Value
 from django.db.models.constants import LOOKUP_SEP
 from django.db.models.expressions import Col, ExpressionWrapper, OrderBy
 from django.db.models.functions import Cast, Coalesce
@@ -27,8 +28,8 @@ class EncryptedCol(Col):
 
 
 def refuse_comparisons(query: Query) -> None:
-    """Raise ``FieldError`` when the query orders, groups or aggregates by an encrypted column."""
-    for item in query.order_by:
+    """Raise ``FieldError`` when the query orders, groups or computes by an encrypted column."""
+    for item in query.order_by or _default_ordering(query):
         for field in _named_fields(query, item):
             raise FieldError(
                 f"{field.model._meta.label}.{field.name} is encrypted, so its order means nothing."
@@ -44,7 +45,7 @@ def refuse_comparisons(query: Query) -> None:
             )
     for annotation in query.annotation_select.values():
         for node in _flatten(annotation):
-            _refuse_aggregate(node)
+            _refuse_function(node)
 
 
 def expression_to_save(field: Any, expression: Any) -> Any:
@@ -88,17 +89,22 @@ def _refuse_distinct(query: Query) -> None:
         )
 
 
-def _refuse_aggregate(node: Any) -> None:
-    if not isinstance(node, Aggregate) or (
-        isinstance(node, Count) and not getattr(node, "distinct", False)
-    ):
+def _refuse_function(node: Any) -> None:
+    """Functions of tokens, aggregates among them. Counting values that are not NULL is right."""
+    if not isinstance(node, Func) or isinstance(node, Coalesce):
+        return
+    if isinstance(node, Count) and not getattr(node, "distinct", False):
         return
     for argument in node.source_expressions:
-        for column in _flatten(argument):
-            if isinstance(column, EncryptedCol):
-                raise FieldError(
-                    f"{_label(column)} is encrypted: {type(node).__name__} over it means nothing."
-                )
+        if isinstance(argument, EncryptedCol):
+            raise FieldError(
+                f"{_label(argument)} is encrypted: {type(node).__name__} of it means nothing."
+            )
+
+
+def _default_ordering(query: Query) -> Iterable[Any]:
+    meta = query.get_meta() if query.default_ordering else None
+    return meta.ordering or () if meta is not None else ()
 
 
 def _without_their_row(expressions: Iterable[Any]) -> Iterator[EncryptedCol]:
@@ -134,12 +140,20 @@ def _named_fields(query: Query, item: Any) -> Iterator[Any]:
 
 
 def _field_of_path(query: Query, name: str) -> Iterator[Any]:
+    field = encrypted_field_at(query.model, name)
+    if field is not None:
+        yield field
+
+
+@lru_cache(maxsize=4096)
+def encrypted_field_at(model: type[Model], name: str) -> Any:
+    """The encrypted field at the end of a path, if there is one."""
+    query = Query(model)
     try:
         path = query.names_to_path(name.split(LOOKUP_SEP), query.get_meta(), fail_on_missing=False)
     except FieldError:
-        return  # Django reports it, or it is the alias of an extra() column.
-    if hasattr(path[1], "is_encrypted"):
-        yield path[1]
+        return None  # Django reports it, or it is the alias of an extra() column.
+    return path[1] if hasattr(path[1], "is_encrypted") else None
 
 
 def _name_of(reference: Any) -> str:

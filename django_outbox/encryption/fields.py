@@ -3,6 +3,9 @@
 Values are sealed in ``get_db_prep_value`` and opened in ``from_db_value``, nowhere else: not in
 ``to_python``, forms or serialisers. NULL stays NULL; everything else is sealed, whatever it looks
 like.
+
+Django prints the variables of frames on exception pages, except of those that set
+``__traceback_hide__``: here, all that hold a clear value.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from django.core.exceptions import ValidationError
-from django.db import DatabaseError, models
+from django.db import models
 
 from django_outbox.encryption import tokens
 from django_outbox.encryption.aead import open_stored, seal
@@ -33,6 +36,7 @@ from django_outbox.encryption.uniqueness import (
     is_taken,
     refuse_taken,
 )
+from django_outbox.encryption.unreadable import pk_of_row_with
 
 if TYPE_CHECKING:
     from django_outbox.encryption.blind_index import BlindIndexField
@@ -227,30 +231,12 @@ class EncryptedField(_Field):
         if settings.on_error == "sentinel":
             logger.warning("unreadable value: %s", error, extra={"context": self.seal_context})
             return Undecryptable(raw, self.seal_context, str(error))
-        error.pk = self._pk_of(raw, connection)
+        error.pk = pk_of_row_with(self, raw, connection)
         try:
             raise error from None
         finally:
             # This frame and the error would keep each other, and a cursor, alive.
             del error
-
-    def _pk_of(self, raw: str, connection: Any) -> object:
-        """The row that holds the value. Read for the error only: Django hands a column no row."""
-        model = self.model
-        if model._meta.pk is None or model._meta.pk is self:
-            return None
-        quote = connection.ops.quote_name
-        columns = [quote(field.column) for field in model._meta.pk_fields]
-        table, column = quote(model._meta.db_table), quote(self.column)
-        try:
-            with connection.cursor() as cursor:
-                cursor.execute(
-                    f"SELECT {', '.join(columns)} FROM {table} WHERE {column} = %s", [raw]
-                )
-                row = cursor.fetchone()
-        except DatabaseError:
-            return None
-        return None if row is None else row[0] if len(row) == 1 else row
 
     # In queries.
 

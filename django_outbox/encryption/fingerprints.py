@@ -111,6 +111,8 @@ def record_after_migrate(*, using: str, **kwargs: Any) -> None:
     connection = connections[using]
     if KeyFingerprint._meta.db_table not in connection.introspection.table_names():
         return
+    if conf.settings_problems():
+        return
     for name, provider in conf.encryption_settings().providers.items():
         if provider.local:
             with suppress(EncryptionError):

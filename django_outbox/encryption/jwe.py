@@ -25,7 +25,7 @@ from cryptography.hazmat.primitives.keywrap import (
 
 from django_outbox.encryption.derivation import derive
 from django_outbox.encryption.exceptions import DecryptionFailed, UnknownKey
-from django_outbox.encryption.keyrings import Key, Keyring
+from django_outbox.encryption.keyrings import Key, Keyring, is_kid
 from django_outbox.encryption.tokens import decode_bytes, encode_bytes
 
 #: The only member of a sealed member's wrapper.
@@ -159,6 +159,7 @@ def _header(protected: str) -> dict[str, Any]:
         or "crit" in header
     ):
         raise DecryptionFailed("the sealed member is not of the form A256KW with A256GCM.")
-    if not isinstance(header.get("kid"), str):
-        raise UnknownKey("the sealed member names no key.")
+    if not is_kid(header.get("kid")):
+        # Not repeated in the error: what a stranger wrote there may be anything.
+        raise UnknownKey("the sealed member names no key that could be ours.")
     return header

@@ -221,8 +221,13 @@ def _parse_entry(number: int, entry: str) -> Key:
     return key_from_text(*parts)
 
 
+def is_kid(text: object) -> bool:
+    """Whether this can be a key's id."""
+    return isinstance(text, str) and _KID.fullmatch(text) is not None
+
+
 def _check_kid(kid: str) -> None:
-    if not _KID.fullmatch(kid):
+    if not is_kid(kid):
         raise KeyringError(
             f"A key id has 1 to {KID_LENGTH} letters, digits, hyphens or underscores."
         )
@@ -230,4 +235,4 @@ def _check_kid(kid: str) -> None:
 
 def _shown(kid: str) -> str | None:
     """The id for an error, unless what stands in its place may be a key."""
-    return kid if _KID.fullmatch(kid) else None
+    return kid if is_kid(kid) else None

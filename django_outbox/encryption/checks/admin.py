@@ -8,9 +8,8 @@ from typing import Any
 from django.apps import apps
 from django.core import checks
 from django.core.checks import CheckMessage, Error
-from django.core.exceptions import FieldDoesNotExist
-from django.db.models.constants import LOOKUP_SEP
 
+from django_outbox.encryption.expressions import encrypted_field_at
 from django_outbox.encryption.fields import EncryptedField
 
 
@@ -45,20 +44,13 @@ def _check(admin: Any) -> Iterator[CheckMessage]:
 
 
 def _encrypted(model: Any, entry: Any) -> EncryptedField | None:
-    """The encrypted field at the end of an entry's path, if there is one."""
+    """The encrypted field that an entry names, if it does."""
     if isinstance(entry, (list, tuple)):
         entry = entry[0]
     if not isinstance(entry, str):
         return None
-    field: Any = None
-    for part in entry.lstrip("-^=@").split(LOOKUP_SEP):
-        try:
-            field = model._meta.get_field(part)
-        except FieldDoesNotExist:
-            break
-        if field.is_relation and field.related_model:
-            model = field.related_model
-    return field if isinstance(field, EncryptedField) else None
+    field: EncryptedField | None = encrypted_field_at(model, entry.lstrip("-^=@"))
+    return field
 
 
 def admin_compares_tokens(admin: Any, option: str, field: EncryptedField) -> Error:

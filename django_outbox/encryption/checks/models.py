@@ -9,10 +9,12 @@ from typing import Any
 from django.apps import apps
 from django.core.checks import CheckMessage, Error
 from django.core.exceptions import FieldDoesNotExist
-from django.db.models import NOT_PROVIDED, Model
+from django.db.models import NOT_PROVIDED, Model, Q
+from django.db.models.constants import LOOKUP_SEP
 
 from django_outbox.encryption import conf, normalisers
 from django_outbox.encryption.blind_index import BlindIndexField
+from django_outbox.encryption.expressions import encrypted_field_at
 from django_outbox.encryption.fields import EncryptedField
 from django_outbox.encryption.registry import blind_indexes, encrypted_fields
 
@@ -32,6 +34,8 @@ def check_models(app_configs: Any = None, **kwargs: Any) -> list[CheckMessage]:
     for field in encrypted_fields(models):
         found += _check_options(field)
         found += _check_meta(field)
+    for model in models:
+        found += _check_ordering(model)
     for index in blind_indexes(models):
         found += _check_index(index)
     found += _check_contexts()
@@ -52,20 +56,32 @@ def _check_options(field: EncryptedField) -> Iterator[CheckMessage]:
 
 def _check_meta(field: EncryptedField) -> Iterator[CheckMessage]:
     meta = field.model._meta
-    if any(_is_named(field, item) for item in meta.ordering or ()):
-        yield compares_tokens(field, "Meta.ordering")
     latest = meta.get_latest_by or ()
     if any(_is_named(field, item) for item in ([latest] if isinstance(latest, str) else latest)):
         yield compares_tokens(field, "Meta.get_latest_by")
     if any(field.name in names for names in meta.unique_together):
         yield compares_tokens(field, "Meta.unique_together")
     for index in meta.indexes:
-        if any(_is_named(field, item) for item in [*index.fields, *index.expressions]):
+        named = [name for name, _order in index.fields_orders]
+        if any(_is_named(field, item) for item in [*named, *index.expressions]) or _is_compared(
+            field, index.condition
+        ):
             yield compares_tokens(field, f"index {index.name!r}")
     for constraint in meta.constraints:
         named = [*getattr(constraint, "fields", ()), *getattr(constraint, "expressions", ())]
-        if any(_is_named(field, item) for item in named):
+        if any(_is_named(field, item) for item in named) or _is_compared(
+            field, getattr(constraint, "condition", None)
+        ):
             yield compares_tokens(field, f"constraint {constraint.name!r}")
+
+
+def _check_ordering(model: type[Model]) -> Iterator[CheckMessage]:
+    for item in model._meta.ordering or ():
+        names = [item] if isinstance(item, str) else _names_in(item)
+        for name in names:
+            field = encrypted_field_at(model, name.lstrip("-+"))
+            if field is not None:
+                yield compares_tokens(field, f"{model._meta.label}.Meta.ordering")
 
 
 def _check_index(index: BlindIndexField) -> Iterator[CheckMessage]:
@@ -100,11 +116,27 @@ def _check_contexts() -> Iterator[CheckMessage]:
 
 
 def _is_named(field: EncryptedField, item: Any) -> bool:
-    """Whether an entry of ``ordering``, ``fields`` or ``expressions`` speaks of the field."""
-    if isinstance(item, str):
-        return item.lstrip("-+") == field.name
-    names = [getattr(node, "name", None) for node in item.flatten()]
-    return field.name in names
+    """Whether an entry of ``fields`` or ``expressions`` speaks of the field."""
+    return field.name in ([item.lstrip("-+")] if isinstance(item, str) else _names_in(item))
+
+
+def _names_in(expression: Any) -> list[str]:
+    nodes = expression.flatten() if hasattr(expression, "flatten") else [expression]
+    return [node.name for node in nodes if isinstance(getattr(node, "name", None), str)]
+
+
+def _is_compared(field: EncryptedField, condition: Any) -> bool:
+    """Whether a condition asks more of the field than whether it is NULL."""
+    if not isinstance(condition, Q):
+        return False
+    for child in condition.children:
+        if isinstance(child, tuple):
+            name, _, lookup = child[0].partition(LOOKUP_SEP)
+            if name == field.name and lookup != "isnull":
+                return True
+        elif _is_compared(field, child):
+            return True
+    return False
 
 
 def _label(field: Any) -> str:

@@ -16,7 +16,7 @@ from django.contrib import admin
 from django.core import checks
 from django.core.checks import CheckMessage
 from django.db import models
-from django.db.models import F, Index, UniqueConstraint
+from django.db.models import CheckConstraint, F, Index, Q, UniqueConstraint
 from django.db.models.functions import Lower, Now
 from django.test.utils import isolate_apps
 
@@ -260,6 +260,13 @@ def test_an_option_that_would_compare_tokens(options: dict[str, Any]):
         {"indexes": [Index(Lower("f"), name="an_index")]},
         {"constraints": [UniqueConstraint(fields=["day", "f"], name="a_constraint")]},
         {"constraints": [UniqueConstraint(Lower("f"), name="a_constraint")]},
+        {"constraints": [CheckConstraint(condition=~Q(f="x"), name="a_constraint")]},
+        {
+            "constraints": [
+                CheckConstraint(condition=Q(day=None) | Q(f__in=["x"]), name="a_constraint")
+            ]
+        },
+        {"indexes": [Index(fields=["day"], condition=Q(f="x"), name="an_index")]},
     ],
     ids=str,
 )
@@ -300,7 +307,12 @@ def test_an_unknown_normaliser():
 
 def test_a_field_that_needs_nothing_mended():
     found = check(
-        {"ordering": ["day"], "constraints": [UniqueConstraint(fields=["day", "i"], name="c")]},
+        {
+            "ordering": ["day"],
+            "constraints": [
+                UniqueConstraint(fields=["day", "i"], condition=Q(f__isnull=False), name="c")
+            ],
+        },
         f=EncryptedTextField(default="x", null=True),
         i=BlindIndexField("f", normalisers=["strip"], unique=True),
         day=models.DateField(),

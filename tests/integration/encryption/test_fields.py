@@ -13,8 +13,15 @@ from typing import Any
 import pytest
 from django.core.exceptions import FieldError, ValidationError
 from django.db import connection, models
-from django.db.models import Case, Count, F, Max, Q, Subquery, Value, When
-from django.db.models.functions import Coalesce, Concat, Lower
+from django.db.models import Case, Count, F, Max, Q, Subquery, Value, When, Window
+from django.db.models.functions import (
+    Coalesce,
+    Concat,
+    ExtractYear,
+    Length,
+    Lower,
+    RowNumber,
+)
 
 from django_outbox.encryption.exceptions import DecryptionFailed
 from django_outbox.encryption.stored import StoredValue, stored_values
@@ -225,14 +232,31 @@ def test_counting_and_deleting_work_beside_encrypted_columns():
         lambda: Customer.objects.values("tax_id").annotate(n=Count("pk")),
         lambda: [Customer.objects.aggregate(Max("tax_id"))],
         lambda: [Customer.objects.aggregate(Count("tax_id", distinct=True))],
+        lambda: Customer.objects.annotate(n=Length("notes")),
+        lambda: Customer.objects.annotate(n=Lower("notes")).values("n"),
+        lambda: Everything.objects.annotate(n=ExtractYear("date")),
+        lambda: Everything.objects.dates("date", "year"),
+        lambda: Customer.objects.annotate(n=Window(RowNumber(), partition_by=F("notes"))),
         lambda: [Customer.objects.latest("tax_id")],
         lambda: [Customer.objects.earliest("notes")],
     ],
 )
 def test_what_compares_tokens_is_refused(ask: Any):
     Order.objects.create(number=1, customer=Customer.objects.create(tax_id="1", notes="n"))
+    Everything.objects.create()
     with pytest.raises(FieldError, match="is encrypted"):
         list(ask())
+
+
+@pytest.mark.parametrize("ordering", [["customer__tax_id"], ["number", "-customer__notes"]])
+def test_an_ordering_that_is_the_models_own_is_refused_too(
+    ordering: list[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(Order._meta, "ordering", ordering)
+    with pytest.raises(FieldError, match="is encrypted"):
+        list(Order.objects.all())
+    assert list(Order.objects.order_by("number")) == []
+    assert Order.objects.count() == 0
 
 
 @pytest.mark.parametrize(

@@ -85,6 +85,7 @@ def test_no_character_of_a_member_can_be_changed():
         {"zip": "DEF"},
         {"crit": ["exp"]},
         {"kid": 7},
+        {"kid": "a personal value, perhaps"},
     ],
 )
 def test_another_form_of_jwe_is_refused(change: dict[str, object]):
@@ -97,8 +98,9 @@ def test_another_form_of_jwe_is_refused(change: dict[str, object]):
         "top": PLACE["topic"],
     } | change
     token = ".".join([encode_bytes(json.dumps(header).encode()), *sealed().split(".")[1:]])
-    with pytest.raises((DecryptionFailed, UnknownKey)):
+    with pytest.raises((DecryptionFailed, UnknownKey)) as caught:
         open_member(token, keyring=RING, **PLACE)
+    assert "personal" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
