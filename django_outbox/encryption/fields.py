@@ -97,11 +97,11 @@ class EncryptedField(_Field):
 
     def to_plaintext(self, value: Any) -> str | bytes:
         """The value as it is sealed, one text for each value. Raises ``TypeError`` or ``ValueError``."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} does not say how its values become text.")
 
     def from_plaintext(self, plaintext: bytes) -> Any:
         """The value again. Raises ``ValueError`` for what no value is sealed as."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} does not say how text becomes its values.")
 
     def from_clear(self, text: str) -> Any:
         """The value of a column that is not sealed yet. Raises ``ValidationError`` or ``ValueError``."""
@@ -204,8 +204,10 @@ class EncryptedField(_Field):
             )
         if carries_stored():
             return StoredValue(value, self.seal_context)
+        # Outside: without a ring no value is readable, and that is no fault of a row.
+        ring = keyring()
         try:
-            plaintext = open_stored(value, keyring(), self.seal_context)
+            plaintext = open_stored(value, ring, self.seal_context)
         except EncryptionError as error:
             return self._unreadable(value, error, connection)
         try:

@@ -15,6 +15,7 @@ from django_outbox.encryption.exceptions import (
     EncryptionError,
     KeyDestroyed,
     KeyDisabled,
+    KeyringError,
     PlaintextFound,
     UnknownKey,
 )
@@ -142,6 +143,15 @@ def test_a_sentinel_shows_a_mask_and_saves_back_unchanged(how: str, rings: Any, 
     assert Customer.objects.get(name="new name").pk == row.pk
     assert SECRET not in caplog.text
     assert "unreadable value" in caplog.text
+
+
+@pytest.mark.parametrize("broken", ["", "nonsense"])
+def test_without_a_keyring_a_sentinel_hides_nothing(broken: str, settings: Any):
+    Customer.objects.create(tax_id=SECRET)
+    keyrings = {**settings.OUTBOX_ENCRYPTION["KEYRINGS"], "default": broken}
+    settings.OUTBOX_ENCRYPTION = {"KEYRINGS": keyrings, "ON_ERROR": "sentinel"}
+    with pytest.raises(KeyringError, match="default"):
+        Customer.objects.get()
 
 
 def test_a_sentinel_fits_no_other_field(rings: Any):

@@ -346,4 +346,4 @@ def test_a_registered_source_is_counted_reencrypted_and_holds_its_key(rings: Any
         assert "outbox payloads (default): 5 sealed anew, 0 left" in out.getvalue()
         rotation.destroy("default", "a")
     finally:
-        rotation._registered.clear()
+        del rotation._registered[payloads.name]
