@@ -187,4 +187,6 @@ def workers(tmp_path: Path) -> Iterator[Workers]:
     with Workers(tmp_path) as made:
         yield made
     for log in sorted(tmp_path.glob("*.log")):
-        print(f"----- {log.name}\n{log.read_text(errors='replace')[-8000:]}")  # where the test failed
+        print(
+            f"----- {log.name}\n{log.read_text(errors='replace')[-8000:]}"
+        )  # where the test failed
