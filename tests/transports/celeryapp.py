@@ -12,11 +12,15 @@ from celery import Celery  # noqa: E402 - settings first
 from kombu import Exchange, Queue  # noqa: E402
 
 QUEUE = os.environ.get("CHILD_QUEUE", "celery")
+#: Made by outbox_topology. Celery has to know its kind: quorum queues have no global prefetch.
+KIND = {"x-queue-type": os.environ.get("CHILD_QUEUE_TYPE", "quorum")}
 
 app = Celery("tests.transports", broker=os.environ["CHILD_BROKER"], backend=None)
 app.conf.update(
     task_default_queue=QUEUE,
-    task_queues=[Queue(QUEUE, Exchange(""), routing_key=QUEUE, no_declare=True)],
+    task_queues=[
+        Queue(QUEUE, Exchange(""), routing_key=QUEUE, no_declare=True, queue_arguments=KIND)
+    ],
     task_create_missing_queues=False,
     worker_prefetch_multiplier=4,
     worker_hijack_root_logger=False,
