@@ -19,6 +19,7 @@ from django_outbox.databases.base import Inserted, NewMessage
 from django_outbox.exceptions import MessageTooLarge, NoRoute
 from django_outbox.messages import HeaderValue
 from django_outbox.models import OutboxMessage, Status
+from django_outbox.observers import carried_headers, is_observed
 from django_outbox.payloads import byte_length, encode
 from django_outbox.refusals import (
     Aggregate,
@@ -82,7 +83,10 @@ def make_draft(event: Event, settings: OutboxSettings, alias: str) -> Draft:
     available_at, delay = None, _AT_ONCE
     if event.available_at is not None or event.delay is not None:
         available_at, delay = due_of(topic, event.available_at, event.delay)
-    headers, headers_text = headers_of(topic, event.headers) if event.headers else ({}, "{}")
+    given = event.headers
+    if is_observed():
+        given = carried_headers(topic, message_id, given)
+    headers, headers_text = headers_of(topic, given) if given else ({}, "{}")
     handling = current_context()
     correlation_id = event.correlation_id or handling.correlation_id
     if correlation_id:

@@ -22,6 +22,7 @@ from django_outbox.context import context
 from django_outbox.databases import database_for
 from django_outbox.event_types.reading import read_message
 from django_outbox.messages import Message
+from django_outbox.observers import Consuming, consuming
 
 Happened: TypeAlias = Processed | Failed
 #: Told of each message at fault, with what was raised and what that means.
@@ -80,15 +81,19 @@ class _Batch:
         if self.outage:
             self._all(received, self.outage)
             return
+        work = Consuming(self.declared.name, [each.message for each in received])
         try:
-            database = database_for(self.alias)
-            self.happened.update(database.retrying(lambda: self._in_one_transaction(received)))
+            with consuming(work):
+                database = database_for(self.alias)
+                happened = database.retrying(lambda: self._in_one_transaction(received))
+                work.processed = [happened[each.position] for each in received]
+            self.happened.update(happened)
         except Exception as error:
             self._after(error, received)
 
-    def _in_one_transaction(self, received: Sequence[_Received]) -> dict[int, Happened]:
+    def _in_one_transaction(self, received: Sequence[_Received]) -> dict[int, Processed]:
         with transaction.atomic(using=self.alias):
-            happened: dict[int, Happened] = {}
+            happened: dict[int, Processed] = {}
             new = self._insert(received, happened)
             fresh = self._drop_stale(new, happened)
             if fresh:
@@ -97,7 +102,7 @@ class _Batch:
         return happened
 
     def _insert(
-        self, received: Sequence[_Received], happened: dict[int, Happened]
+        self, received: Sequence[_Received], happened: dict[int, Processed]
     ) -> list[_Received]:
         first: dict[UUID, _Received] = {}
         for each in received:
@@ -113,7 +118,7 @@ class _Batch:
                 happened[each.position] = Processed.DUPLICATE
         return new
 
-    def _drop_stale(self, new: list[_Received], happened: dict[int, Happened]) -> list[_Received]:
+    def _drop_stale(self, new: list[_Received], happened: dict[int, Processed]) -> list[_Received]:
         if not self.declared.drop_stale or not new:
             return new
         passed = cursors.advance_all(self.alias, self.declared.name, [each.message for each in new])

@@ -22,6 +22,7 @@ from django_outbox.event_types.reading import read_message
 from django_outbox.exceptions import MalformedMessage
 from django_outbox.messages import Message
 from django_outbox.models import ProcessedMessage
+from django_outbox.observers import Consuming, consuming
 
 __all__ = ["Processed", "handle", "handling", "inbox_alias", "inbox_row", "process_once"]
 
@@ -45,14 +46,22 @@ def process_once(
     has no usable identity.
     """
     declared = _resolve(consumer, handler)
+    work = Consuming(declared.name, (message,))
+    with consuming(work):
+        processed = _process(declared, message)
+        work.processed = (processed,)
+    return processed
+
+
+def _process(declared: Consumer, message: Message) -> Processed:
     row = inbox_row(message)
     if declared.mode is Mode.SEEN:
         return _process_seen(declared, message, row)
     database = database_for(inbox_alias(declared))
-    return database.retrying(lambda: _process(declared, message, row, database))
+    return database.retrying(lambda: _process_in_transaction(declared, message, row, database))
 
 
-def _process(
+def _process_in_transaction(
     declared: Consumer, message: Message, row: Mapping[str, object], database: Database
 ) -> Processed:
     with transaction.atomic(using=database.alias):

@@ -15,6 +15,7 @@ from typing import TypeAlias
 
 from django_outbox.batches import Batch, Claimed
 from django_outbox.conf import RetryPolicy
+from django_outbox.observers import Publishing, publishing
 from django_outbox.publishers.base import Outcome, Publisher, Receipt
 from django_outbox.relay.ordering import queue_of, rounds
 from django_outbox.relay.verdicts import is_exhausted
@@ -93,8 +94,10 @@ class BatchPublishing:
         return route.ordering if route else Ordering.STRICT
 
     def _send(self, alias: str, sendable: Sequence[Claimed]) -> Receipts:
+        round_ = Publishing(alias, [each.message for each in sendable])
         try:
-            answers = self._publishers[alias].publish([each.message for each in sendable])
+            with publishing(round_):
+                round_.receipts = self._publishers[alias].publish(round_.messages)
         except Exception as error:
             # Its contract says that it raises nothing. What was sent is unknown: at least once.
             reason = f"the publisher raised {type(error).__name__}"
@@ -103,7 +106,7 @@ class BatchPublishing:
                 each.row_id: Receipt(each.message.id, Outcome.BROKER_DOWN, reason)
                 for each in sendable
             }
-        by_id = {receipt.message_id: receipt for receipt in answers}
+        by_id = {receipt.message_id: receipt for receipt in round_.receipts}
         return {
             each.row_id: by_id.get(each.message.id)
             or Receipt(each.message.id, Outcome.FAILED, "the publisher gave no receipt")
