@@ -14,8 +14,6 @@ from contextlib import suppress
 from decimal import Decimal
 from pathlib import Path
 
-os.environ["DJANGO_SETTINGS_MODULE"] = "example_project.settings"
-
 FOLDER = Path(os.environ.get("LEAKS_FOLDER", "."))
 NAME, MAIL, TAX_ID = "Zyxwvu Qrstuv", "zyxwvu.qrstuv@example.com", "98765 432109"
 
@@ -23,6 +21,8 @@ NAME, MAIL, TAX_ID = "Zyxwvu Qrstuv", "zyxwvu.qrstuv@example.com", "98765 432109
 def main() -> None:
     import django
 
+    # Not at import: the test reads the names from here, and its other children keep their settings.
+    os.environ["DJANGO_SETTINGS_MODULE"] = "example_project.settings"
     django.setup()
     from django.core.management import call_command
 
