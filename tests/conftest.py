@@ -87,7 +87,8 @@ def database(
             yield database_for("default")
         finally:
             try:
-                connections["default"].close()
+                # All of them: a test that ends a server's connections ends those of every alias.
+                connections.close_all()
                 empty_tables()
             finally:
                 point_default_at(settings.TEST_DEFAULT_DATABASE)
