@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from django_outbox.brokers.rabbitmq.asides import failed_attempts, first_routing_key
 from django_outbox.brokers.rabbitmq.connection import ConnectionOptions
+from django_outbox.brokers.rabbitmq.options import read_connection_options
 from django_outbox.brokers.rabbitmq.subscription import Delivery
 from django_outbox.brokers.rabbitmq.topology import Topology, WorkQueue
+from django_outbox.brokers.rabbitmq.topology_options import connection_settings, topology
 from django_outbox.conf import outbox_settings
 from django_outbox.consumers.delivery import retry_policy
-from django_outbox.consumers.registry import Consumer
-from django_outbox.exceptions import MalformedMessage
+from django_outbox.consumers.registry import Consumer, all_consumers, consumer_named
+from django_outbox.exceptions import ImproperlyConfiguredOutbox, MalformedMessage
 from django_outbox.messages import Message
 from django_outbox.wire.amqp import from_amqp
 
@@ -49,6 +52,25 @@ class Intake:
     def _partitions(self, queue: str) -> tuple[str, ...]:
         work_queue = self.work_queue(queue)
         return work_queue.names if queue == work_queue.name else (queue,)
+
+
+def read_intake(queues: Sequence[str], names: Sequence[str] = (), prefetch: int = 100) -> Intake:
+    """What to receive from these queues, for the named consumers or for all, as the settings say.
+
+    Raises ``ImproperlyConfiguredOutbox`` where something is wrong or no consumer is declared, and
+    ``UnknownConsumer`` for a name without one.
+    """
+    connection, problems = read_connection_options(*connection_settings())
+    if connection is None:
+        raise ImproperlyConfiguredOutbox("\n".join(f"{what} {hint}" for what, hint in problems))
+    if not 1 <= prefetch <= 65_535:
+        raise ImproperlyConfiguredOutbox("The prefetch must be between 1 and 65,535.")
+    consumers = [consumer_named(name) for name in names] if names else all_consumers()
+    if not consumers:
+        raise ImproperlyConfiguredOutbox(
+            "No consumer is declared. Declare one by @consumer in a consumers.py."
+        )
+    return Intake(tuple(queues), tuple(consumers), topology(), connection, prefetch)
 
 
 @dataclass(frozen=True, slots=True)

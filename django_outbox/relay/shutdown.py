@@ -12,6 +12,8 @@ from types import FrameType
 
 #: The exit status after a second signal.
 EXIT_AT_ONCE = 130
+#: Seconds between two looks at whether the parent still lives.
+_LOOK_EVERY = 1.0
 
 
 class Stop:
@@ -73,4 +75,35 @@ def stop_on_signals() -> Iterator[Stop]:
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
+        stop.close()
+
+
+@contextmanager
+def stop_with_parent(pid: int) -> Iterator[Stop]:
+    """A Stop for a process that belongs to another one: set by SIGTERM, and when the parent has ended.
+
+    A process manager may send SIGTERM to a whole group and the parent may send another, so a second
+    one changes nothing. SIGINT, by which a terminal interrupts the group, is left to the parent.
+    To be used in the main thread.
+    """
+    stop = Stop()
+
+    def watch() -> None:
+        while not stop.wait(_LOOK_EVERY):
+            if os.getppid() != pid:
+                stop.set("the parent process has ended")
+
+    previous = {
+        signal.SIGTERM: signal.signal(signal.SIGTERM, lambda number, frame: stop.set("SIGTERM")),
+        signal.SIGINT: signal.signal(signal.SIGINT, signal.SIG_IGN),
+    }
+    watching = threading.Thread(target=watch, name="django_outbox parent", daemon=True)
+    watching.start()
+    try:
+        yield stop
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+        stop.set()
+        watching.join()
         stop.close()

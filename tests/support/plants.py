@@ -74,8 +74,8 @@ class Plant:
         }
         self.send(message.body.encode(), pika.BasicProperties(**given), message.topic)
 
-    def call(self, message: Message, task: str, **headers: Any) -> None:
-        """Send the event to a Celery task."""
+    def call(self, message: Message, task: str, queue: str = "", **headers: Any) -> None:
+        """Send the event to a Celery task, by way of the work queue or another one."""
         made = to_celery(message, task)
         properties = pika.BasicProperties(
             headers={**made.headers, **headers},
@@ -84,15 +84,15 @@ class Plant:
             correlation_id=made.correlation_id,
             delivery_mode=2,
         )
-        self.send_to_queue(made.body.encode(), properties)
+        self.send_to_queue(made.body.encode(), properties, queue)
 
     def send(self, body: bytes, properties: Any, routing_key: str = "invoice.issued") -> None:
         """Publish whatever it is to the exchange."""
         self.broker.channel.basic_publish(self.exchange, routing_key, body, properties)
 
-    def send_to_queue(self, body: bytes, properties: Any) -> None:
-        """Publish whatever it is to the work queue."""
-        self.broker.channel.basic_publish("", self.queue, body, properties)
+    def send_to_queue(self, body: bytes, properties: Any, queue: str = "") -> None:
+        """Publish whatever it is to the work queue, or another one."""
+        self.broker.channel.basic_publish("", queue or self.queue, body, properties)
 
     def dead_letters(self, at_least: int = 0) -> list[tuple[Any, bytes]]:
         """Take everything out of the dead-letter queue, once as many are there."""

@@ -95,6 +95,14 @@ class Process:
         self._process.wait(PATIENCE)
         self._file.close()
 
+    def wait(self) -> int:
+        """The exit code of a process that ends by itself or was told to."""
+        return self._process.wait(PATIENCE)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def wait_for_line(self, text: str) -> None:
         """Return when its log holds the text."""
         wait_until(lambda: text in self.text, f"{text!r} is in {self.log.name}", every=0.05)
@@ -138,9 +146,13 @@ class Workers:
         queue: str,
         *arguments: str,
         app: str = "tests.transports.celeryapp",
+        ready: str = " ready.",
         **more: Any,
     ) -> Process:
-        """A Celery worker with two processes, unless the arguments say otherwise."""
+        """A Celery worker with two processes, unless the arguments say otherwise.
+
+        Returns when its log says ``ready``.
+        """
         given = ["--concurrency", "2", "--loglevel", "INFO", "--without-gossip"]
         worker = self._run(
             ["-m", "celery", "--app", app, "worker", *given, "--without-mingle", *arguments],
@@ -149,7 +161,7 @@ class Workers:
             CHILD_QUEUE=queue,
             **more,
         )
-        worker.wait_for_line(" ready.")
+        worker.wait_for_line(ready)
         return worker
 
     def _run(

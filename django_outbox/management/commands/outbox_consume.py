@@ -7,13 +7,10 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from django_outbox.brokers.rabbitmq.options import read_connection_options
-from django_outbox.brokers.rabbitmq.topology_options import connection_settings, topology
-from django_outbox.consumers.intake import Intake
+from django_outbox.consumers.intake import read_intake
 from django_outbox.consumers.rabbitmq import QueueConsumer
-from django_outbox.consumers.registry import Consumer, all_consumers, consumer_named
 from django_outbox.exceptions import OutboxError
-from django_outbox.relay.shutdown import stop_on_signals
+from django_outbox.relay.shutdown import stop_on_signals, stop_with_parent
 
 
 class Command(BaseCommand):
@@ -39,32 +36,22 @@ class Command(BaseCommand):
             default=100,
             help="Messages that the broker hands over in advance, per queue. Default: 100.",
         )
+        parser.add_argument(
+            "--parent",
+            type=int,
+            default=None,
+            metavar="PID",
+            help="Stop when this process, which has started this one, has ended, and leave SIGINT to it.",
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        connection, problems = read_connection_options(*connection_settings())
-        if connection is None:
-            raise CommandError("\n".join(f"{problem} {hint}" for problem, hint in problems))
-        if not 1 <= options["prefetch"] <= 65_535:
-            raise CommandError("--prefetch must be between 1 and 65,535.")
+        wanted = [name.strip() for name in options["consumers"].split(",") if name.strip()]
+        parent: int | None = options["parent"]
         try:
-            intake = Intake(
-                queues=tuple(options["queue"]),
-                consumers=_consumers(options["consumers"]),
-                topology=topology(),
-                connection=connection,
-                prefetch=options["prefetch"],
-            )
+            intake = read_intake(options["queue"], wanted, options["prefetch"])
             names = ", ".join(consumer.name for consumer in intake.consumers)
             self.stderr.write(f"Receiving from {', '.join(intake.consumed)} for {names}.")
-            with stop_on_signals() as stop:
+            with stop_on_signals() if parent is None else stop_with_parent(parent) as stop:
                 QueueConsumer(intake).run(stop)
         except OutboxError as error:
             raise CommandError(str(error)) from error
-
-
-def _consumers(names: str) -> tuple[Consumer, ...]:
-    wanted = [name.strip() for name in names.split(",") if name.strip()]
-    found = [consumer_named(name) for name in wanted] if wanted else all_consumers()
-    if not found:
-        raise CommandError("No consumer is declared. Declare one by @consumer in a consumers.py.")
-    return tuple(found)
