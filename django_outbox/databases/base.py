@@ -21,10 +21,13 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.utils import CursorWrapper
 
 from django_outbox.batches import Batch, Limits, Settlement, Verdict
+from django_outbox.conf import outbox_settings
 from django_outbox.databases.clock import as_model_value
 from django_outbox.databases.errors import is_retryable
+from django_outbox.databases.free_rows import Dialect, Fragment, held_back
 from django_outbox.databases.outcomes import Lease, Outcomes
 from django_outbox.databases.rows import claimed_rows
+from django_outbox.routing import Ordering
 
 logger = logging.getLogger(__name__)
 
@@ -153,6 +156,17 @@ class Database(ABC):
 
         Held until the block ends, across transactions; never waits.
         """
+
+    @property
+    @abstractmethod
+    def dialect(self) -> Dialect:
+        """The words in which this database differs from the others."""
+
+    def held_back(self) -> Fragment:
+        """The condition of the pending rows that order holds back now, as the routes want it."""
+        routes = outbox_settings().routes
+        unordered = routes.topics_by_ordering(Ordering.NONE)
+        return held_back(self.dialect, self.table, unordered, routes.topics_blocked_by_dead())
 
     def backlog_is_due(self, limits: Limits) -> bool:
         """Whether a claim now would find anything; reads only."""

@@ -52,6 +52,14 @@ def as_aware(value: datetime | str | int) -> datetime:
     return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
 
 
+def as_moment(value: datetime | str, connection: BaseDatabaseWrapper) -> datetime:
+    """A time that came out of raw SQL through Django's cursor, in UTC, whatever ``USE_TZ`` says."""
+    if connection.features.supports_timezones and isinstance(value, datetime):
+        # With USE_TZ off the driver hands out the project's wall clock.
+        value = timezone.make_aware(value) if timezone.is_naive(value) else value
+    return as_aware(value)
+
+
 def as_model_value(value: datetime | str) -> datetime:
     """A time that came out of raw SQL, as Django would load it into a field."""
     if isinstance(value, str):

@@ -54,6 +54,15 @@ WITH busy {once} (
     GROUP BY aggregate_type, aggregate_id
 )
 """
+# The same rule from the other side, for people who ask what waits for what.
+_HELD_BACK = """
+(status = 'pending' AND aggregate_id <> '' AND NOT {unordered} AND CASE
+    WHEN attempts > 0 THEN id NOT IN (
+        SELECT {hint} min(id) FROM ({held}) AS held GROUP BY aggregate_type, aggregate_id)
+    ELSE (aggregate_type, aggregate_id)
+        IN (SELECT {hint} aggregate_type, aggregate_id FROM ({held}) AS held)
+END)
+"""
 _TRIED = """
 SELECT aggregate_type, aggregate_id, id FROM {table} {index}
 WHERE status = 'pending' AND attempts > 0 AND aggregate_id <> '' AND NOT {unordered}
@@ -86,18 +95,34 @@ def free_rows(dialect: Dialect, table: str, limits: Limits) -> FreeRows:
     if (loose, loose_params) == EVERYTHING:
         return FreeRows(("", ()), (condition, params))
     condition += " AND " + _IN_ORDER.format(unordered=loose, hint=dialect.hint)
-    held, held_params = (
-        _TRIED.format(table=table, index=dialect.busy_index, unordered=loose),
-        loose_params,
-    )
-    dead, dead_params = selected(limits.blocking, dialect)
-    if (dead, dead_params) != NOTHING:
-        held, held_params = (
-            held + _BLOCKING.format(table=table, blocking=dead),
-            held_params + dead_params,
-        )
+    held, held_params = _holding(dialect, table, limits.unordered, limits.blocking)
     busy = _BUSY.format(once=dialect.once, held=held)
     return FreeRows((busy, held_params), (condition, params + loose_params))
+
+
+@lru_cache(maxsize=16)
+def held_back(
+    dialect: Dialect, table: str, unordered: TopicSelection, blocking: TopicSelection
+) -> Fragment:
+    """The pending rows, due or not, that order would hold back now; a condition for a WHERE."""
+    loose, loose_params = selected(unordered, dialect)
+    if (loose, loose_params) == EVERYTHING:
+        return NOTHING
+    held, held_params = _holding(dialect, table, unordered, blocking)
+    condition = _HELD_BACK.format(unordered=loose, hint=dialect.hint, held=held)
+    return condition, loose_params + held_params + held_params
+
+
+def _holding(
+    dialect: Dialect, table: str, unordered: TopicSelection, blocking: TopicSelection
+) -> Fragment:
+    """The rows that may hold others of their aggregate back."""
+    loose, params = selected(unordered, dialect)
+    held = _TRIED.format(table=table, index=dialect.busy_index, unordered=loose)
+    dead, dead_params = selected(blocking, dialect)
+    if (dead, dead_params) == NOTHING:
+        return held, params
+    return held + _BLOCKING.format(table=table, blocking=dead), params + dead_params
 
 
 def selected(selection: TopicSelection, dialect: Dialect) -> Fragment:

@@ -114,6 +114,10 @@ class MySQL(MySQLInserts):
 
     vendor = "mysql"
 
+    @property
+    def dialect(self) -> Dialect:
+        return MARIADB if self.connection.mysql_is_mariadb else MYSQL
+
     def _take(self, limits: Limits, lease: Lease) -> Sequence[Sequence[Any]]:
         with self._one_relay_claims() as mine, self.transaction() as cursor:
             ids = self._lock(cursor, self._candidates(cursor, limits)) if mine else []
@@ -153,8 +157,7 @@ class MySQL(MySQLInserts):
         return [row_id for (row_id,) in cursor.fetchall()]
 
     def _free(self, limits: Limits) -> FreeRows:
-        dialect = MARIADB if self.connection.mysql_is_mariadb else MYSQL
-        return free_rows(dialect, self.table, limits)
+        return free_rows(self.dialect, self.table, limits)
 
     def _write(self, token: UUID, outcomes: Outcomes, delete_published: bool) -> set[int]:
         ids = [

@@ -114,6 +114,10 @@ class PostgreSQL(PostgreSQLInserts):
     vendor = "postgresql"
     supports_notify = is_psycopg3
 
+    @property
+    def dialect(self) -> Dialect:
+        return DIALECT
+
     def _take(self, limits: Limits, lease: Lease) -> Sequence[Sequence[Any]]:
         sql, params = self._with_free(_CLAIM, limits, returning=_RETURNING)
         params += (limits.rows, limits.bytes, lease.token, lease.seconds, lease.leased_by)

@@ -145,6 +145,10 @@ class SQLite(Database):
     def connection(self) -> DatabaseWrapper:
         return cast("DatabaseWrapper", connections[self.alias])
 
+    @property
+    def dialect(self) -> Dialect:
+        return DIALECT
+
     def insert_messages(self, rows: Sequence[NewMessage]) -> dict[UUID, Inserted]:
         sql = _INSERT.format(
             table=self.table,

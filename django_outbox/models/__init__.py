@@ -1,4 +1,4 @@
-"""The tables of the outbox and of the inbox."""
+"""The tables of the outbox, of the inbox, and of the relays at work."""
 
 from django_outbox.models.inbox import (
     AggregateCursor,
@@ -8,6 +8,7 @@ from django_outbox.models.inbox import (
     StoredResponse,
 )
 from django_outbox.models.outbox import OutboxMessage, OutboxMessageQuerySet, Status
+from django_outbox.models.relays import RelayProcess, RelayProcessQuerySet
 
 __all__ = [
     "AggregateCursor",
@@ -16,6 +17,8 @@ __all__ = [
     "OutboxMessage",
     "OutboxMessageQuerySet",
     "ProcessedMessage",
+    "RelayProcess",
+    "RelayProcessQuerySet",
     "Status",
     "StoredResponse",
 ]

@@ -11,6 +11,7 @@ from django.utils.translation import gettext_lazy as _
 
 from django_outbox.databases.clock import DatabaseNow
 from django_outbox.databases.columns import ExactCharField
+from django_outbox.databases.held_back import HeldBack
 from django_outbox.databases.indexes import VendorIndex
 
 NIL_UUID = UUID(int=0)
@@ -34,12 +35,37 @@ class OutboxMessageQuerySet(models.QuerySet["OutboxMessage"]):
 
     def due(self) -> OutboxMessageQuerySet:
         """Pending, its time come, and under no live lease."""
-        free = Q(lease_expires_at=None) | Q(lease_expires_at__lte=DatabaseNow())
-        return self.pending().filter(free, available_at__lte=DatabaseNow())
+        return self.pending().not_leased().filter(available_at__lte=DatabaseNow())
+
+    def ready(self) -> OutboxMessageQuerySet:
+        """Due, and never tried."""
+        return self.due().filter(attempts=0)
+
+    def scheduled(self) -> OutboxMessageQuerySet:
+        """Pending and never tried, its time still to come."""
+        return self.pending().filter(attempts=0, available_at__gt=DatabaseNow())
+
+    def retrying(self) -> OutboxMessageQuerySet:
+        """Pending and tried before, under no live lease: backing off, or due again."""
+        return self.pending().not_leased().filter(attempts__gt=0)
 
     def in_flight(self) -> OutboxMessageQuerySet:
         """Under a live lease: some relay is publishing it."""
-        return self.pending().filter(lease_expires_at__gt=DatabaseNow())
+        # A claim counts its attempt: said once more, it leads to the index of the few busy rows.
+        return self.pending().filter(attempts__gt=0, lease_expires_at__gt=DatabaseNow())
+
+    def blocked(self) -> OutboxMessageQuerySet:
+        """Pending, due or not, and held back by another message of its aggregate.
+
+        The claim's own rule: one that was never tried waits while any of its aggregate has been; one
+        that was, while an earlier one has been; and both while a dead one blocks, where the route
+        says ``on_dead="block"``. These are among the ready, scheduled or retrying ones.
+        """
+        return self.pending().filter(HeldBack())
+
+    def not_leased(self) -> OutboxMessageQuerySet:
+        """Under no live lease: no relay has it in hand."""
+        return self.filter(Q(lease_expires_at=None) | Q(lease_expires_at__lte=DatabaseNow()))
 
     def published(self) -> OutboxMessageQuerySet:
         """Taken over by the broker."""

@@ -25,6 +25,7 @@ from django_outbox.models import (
     ExternalCall,
     OutboxMessage,
     ProcessedMessage,
+    RelayProcess,
     Status,
     StoredResponse,
 )
@@ -44,6 +45,7 @@ class Pruned:
     processed: int = 0
     external_calls: int = 0
     responses: int = 0
+    relays: int = 0
     others_at_work: bool = False
     """Another pruner was at work on one of the databases, which was left to it."""
     is_complete: bool = True
@@ -94,6 +96,7 @@ def _work_on(alias: str) -> Iterator[_Work]:
             if age is not None:
                 settled = messages.filter(status=status).order_by("published_at", "id")
                 yield _Work(name, settled.filter(**_older_than(status, age)))
+        yield _Work("relays", RelayProcess.objects.using(alias).forgotten().order_by("id"))
     if retention.processed is not None:
         processed = ProcessedMessage.objects.using(alias).older_than(retention.processed)
         yield _Work("processed", processed.order_by("processed_at"))

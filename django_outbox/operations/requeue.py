@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from django.db import transaction
-
 from django_outbox.databases.clock import DatabaseNow
 from django_outbox.models import OutboxMessageQuerySet, Status
-from django_outbox.operations.selection import CHUNK, every_message, id_chunks
+from django_outbox.operations.selection import CHUNK, Progress, change_in_chunks
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,21 +20,21 @@ class Requeued:
     """Pending without a lease, published or discarded."""
 
 
-def requeue(messages: OutboxMessageQuerySet, *, chunk: int = CHUNK) -> Requeued:
+def requeue(
+    messages: OutboxMessageQuerySet, *, chunk: int = CHUNK, progress: Progress | None = None
+) -> Requeued:
     """Make the dead ones of these messages pending again, due now, their attempts forgotten.
 
     Commits ``chunk`` rows at a time: a selection of any size holds no long lock, and what was done
     stays done when it is interrupted. ``last_error`` is kept, as the reason why it had died.
     """
-    requeued = in_flight = seen = 0
-    for ids in id_chunks(messages, chunk):
-        rows = every_message().filter(id__in=ids)
-        with transaction.atomic(using=rows.db):
-            # The status in the UPDATE's own condition: whatever has become of a row since, only a
-            # dead one changes.
-            requeued += rows.dead().update(
-                status=Status.PENDING, attempts=0, available_at=DatabaseNow(), leased_by=""
-            )
-            in_flight += rows.in_flight().count()
-        seen += len(ids)
-    return Requeued(requeued, in_flight, seen - requeued - in_flight)
+    done = change_in_chunks(messages, _requeue, chunk=chunk, progress=progress)
+    return Requeued(done.changed, done.in_flight, done.others)
+
+
+def _requeue(rows: OutboxMessageQuerySet) -> int:
+    # The status in the UPDATE's own condition: whatever has become of a row since, only a dead one
+    # changes.
+    return rows.dead().update(
+        status=Status.PENDING, attempts=0, available_at=DatabaseNow(), leased_by=""
+    )

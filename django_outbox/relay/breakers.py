@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Collection, Mapping
-from datetime import timedelta
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from time import monotonic
 
 from django_outbox import signals
@@ -20,6 +21,15 @@ logger = logging.getLogger(__name__)
 _GLANCE = 0.2
 
 
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """A broker that takes no messages."""
+
+    reason: str
+    since: datetime
+    """By this process's clock: for people."""
+
+
 class Breakers:
     """The state of every broker that routes lead to. Used by the relay's own thread only."""
 
@@ -28,6 +38,12 @@ class Breakers:
         self._publishers = publishers
         self._breakers = {alias: Breaker(cap) for alias in publishers}
         self._probes: dict[str, _Probe] = {}
+        self._outages: dict[str, Outage] = {}
+
+    @property
+    def outages(self) -> dict[str, Outage]:
+        """The publishers whose breaker is open, and why."""
+        return dict(self._outages)
 
     @property
     def is_any_open(self) -> bool:
@@ -52,6 +68,7 @@ class Breakers:
             breaker.worked()
         down = next((r for r in receipts if r.outcome is Outcome.BROKER_DOWN), None)
         if down is not None and breaker.trip(monotonic(), began):
+            self._outages[alias] = Outage(down.reason, datetime.now(UTC))
             signals.tell_breaker_opened(alias, down.reason)
 
     def seconds_to_probe(self) -> float | None:
@@ -82,6 +99,7 @@ class Breakers:
     def _hear(self, alias: str, breaker: Breaker, answer: str) -> None:
         open_for = breaker.probed(answer == "", monotonic())
         if open_for is not None:
+            self._outages.pop(alias, None)
             signals.tell_breaker_closed(alias, open_for)
         else:
             logger.debug("The broker of %r is still down: %s", alias, answer)

@@ -25,6 +25,7 @@ from django_outbox.publishers.registry import publisher_for as registered_publis
 from django_outbox.relay.breakers import Breakers
 from django_outbox.relay.claim import leased_by, limits_of
 from django_outbox.relay.flights import Flight, Flights
+from django_outbox.relay.presence import Presence
 from django_outbox.relay.publish import BatchPublishing
 from django_outbox.relay.settle import PATIENCE, Totals, settle
 from django_outbox.relay.shutdown import Stop
@@ -64,6 +65,7 @@ class Relay:
         self._on_turn = on_turn
         self._limits = limits_of(self.settings, topics)
         self._name = leased_by()
+        self._presence = Presence(self.database, self._name, topics)
         self._breakers = Breakers(routes, publishers, self.settings.breaker_cap)
         publishing = BatchPublishing(
             routes, publishers, self.settings.retry, lambda: self._is_stopping
@@ -99,9 +101,11 @@ class Relay:
         ends = None if max_seconds is None else monotonic() + max_seconds
         self._begin(stop)
         self._breakers.probe_now()
+        self._tell()
         while not self._is_stopping and self._turn(may_claim=ends is None or monotonic() < ends):
-            pass
+            self._tell()
         self._finish()
+        self._tell(stopped=True)
         return self.totals.since(before)
 
     def run(self, stop: Stop) -> None:
@@ -127,6 +131,7 @@ class Relay:
                     self._wait_for_database(error, failures)
             logger.info("Stopping: %s.", stop.reason)
             self._finish()
+            self._tell(stopped=True)
         finally:
             wakeup.close()
             self._report_progress(at_once=True)
@@ -134,6 +139,7 @@ class Relay:
     def _work(self, stop: Stop, wakeup: Wakeup) -> None:
         """One turn, and a sleep where it found nothing to do."""
         self._breakers.probe()
+        self._tell()
         if self._turn():
             wakeup.had_work()
         else:
@@ -250,6 +256,9 @@ class Relay:
     def _wakeup(self) -> Wakeup:
         listener = self.database.listener() if self.settings.wakeup == "notify" else None
         return Wakeup(self.settings.poll_interval, listener)
+
+    def _tell(self, *, stopped: bool = False) -> None:
+        self._presence.tell(self.totals, self._breakers.outages, stopped=stopped)
 
     def _report_progress(self, *, at_once: bool = False) -> None:
         if not at_once and monotonic() < self._report_at:
