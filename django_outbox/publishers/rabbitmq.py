@@ -17,19 +17,11 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, ClassVar, Final
 
+from django_outbox.brokers.options import OptionReader, Problem, WrongOption, flag, seconds, text
 from django_outbox.brokers.rabbitmq.channel import ConfirmChannel
 from django_outbox.brokers.rabbitmq.connection import ConnectionOptions
 from django_outbox.brokers.rabbitmq.culprits import find_culprits, judge
-from django_outbox.brokers.rabbitmq.options import (
-    CONNECTION_KEYS,
-    OptionReader,
-    Problem,
-    WrongOption,
-    flag,
-    read_connection_options,
-    seconds,
-    text,
-)
+from django_outbox.brokers.rabbitmq.options import CONNECTION_KEYS, read_connection_options
 from django_outbox.brokers.rabbitmq.questions import NO_ANSWER, Question
 from django_outbox.brokers.rabbitmq.rounds import (
     EncodedProperties,

@@ -5,13 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Literal
 
-from django_outbox.brokers.rabbitmq.options import (
-    CONNECTION_KEYS,
-    OptionReader,
-    Problem,
-    WrongOption,
-    text,
-)
+from django_outbox.brokers.options import OptionReader, Problem, WrongOption, text
+from django_outbox.brokers.rabbitmq.options import CONNECTION_KEYS
 from django_outbox.brokers.rabbitmq.topology import DEFAULT_EXCHANGE, Topology, WorkQueue
 from django_outbox.conf import outbox_settings
 from django_outbox.exceptions import ImproperlyConfiguredOutbox

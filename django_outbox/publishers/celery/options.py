@@ -6,16 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from django_outbox.brokers.rabbitmq.options import (
-    CONNECTION_KEYS,
-    OptionReader,
-    Problem,
-    WrongOption,
-    flag,
-    read_connection_options,
-    seconds,
-    text,
-)
+from django_outbox.brokers.options import OptionReader, Problem, WrongOption, flag, seconds, text
+from django_outbox.brokers.rabbitmq.options import CONNECTION_KEYS, read_connection_options
 from django_outbox.publishers.rabbitmq import DEFAULT_CONFIRM_TIMEOUT
 from django_outbox.topics import matches, pattern_regex
 

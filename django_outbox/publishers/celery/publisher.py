@@ -16,7 +16,8 @@ from typing import Any, ClassVar
 
 from celery import Celery
 
-from django_outbox.brokers.rabbitmq.options import Problem, read_connection_options
+from django_outbox.brokers.options import Problem
+from django_outbox.brokers.rabbitmq.options import read_connection_options
 from django_outbox.exceptions import ImproperlyConfiguredOutbox
 from django_outbox.messages import Message
 from django_outbox.publishers.base import Outcome, Receipt
