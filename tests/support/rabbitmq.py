@@ -240,10 +240,20 @@ class Node:
         """Run ``rabbitmqctl`` on this node."""
         self.output(*arguments)
 
-    def output(self, *arguments: str) -> str:
-        """Run ``rabbitmqctl`` on this node; what it prints."""
+    @contextmanager
+    def plugin(self, name: str) -> Iterator[None]:
+        """A plugin of the broker, enabled until the block ends."""
+        self.output("enable", "--online", name, tool="rabbitmq-plugins")
+        try:
+            yield
+        finally:
+            self.broker.disconnect()
+            self.output("disable", "--online", name, tool="rabbitmq-plugins")
+
+    def output(self, *arguments: str, tool: str = "rabbitmqctl") -> str:
+        """Run ``rabbitmqctl`` or another tool on this node; what it prints."""
         done = subprocess.run(
-            [_LIB / "rabbitmqctl", "-q", *arguments],
+            [_LIB / tool, "-q", *arguments],
             env=self._environment,
             check=True,
             capture_output=True,
