@@ -21,6 +21,7 @@ from django_outbox.brokers.rabbitmq.errors import connection_trouble, reply
 from django_outbox.brokers.rabbitmq.rounds import EncodedProperties
 from django_outbox.brokers.rabbitmq.subscription import Delivery
 from django_outbox.brokers.rabbitmq.topology import WorkQueue
+from django_outbox.brokers.rabbitmq.uninstrumented import uninstrumented
 from django_outbox.wire.amqp import ASIDE_PREFIX, is_brokers
 
 logger = logging.getLogger("django_outbox.brokers.rabbitmq")
@@ -172,6 +173,6 @@ class AsideSender:
                 each.blocked_connection_timeout = _BLOCKED_TIMEOUT
             self._connection = pika.BlockingConnection(parameters)
         if self._channel is None:
-            self._channel = self._connection.channel()
+            self._channel = uninstrumented(self._connection.channel())
             self._channel.confirm_delivery()
         return self._channel

@@ -21,6 +21,7 @@ from django_outbox.brokers.rabbitmq.errors import reply
 from django_outbox.brokers.rabbitmq.link import Link
 from django_outbox.brokers.rabbitmq.questions import NO_ANSWER, Question, Questions, ending_text
 from django_outbox.brokers.rabbitmq.rounds import End, Ending, Outgoing, Round
+from django_outbox.brokers.rabbitmq.uninstrumented import uninstrumented
 
 #: At most this much is handed over in one turn of the loop, so that confirms are read in between.
 _SLICE_BYTES: Final = 128 * 1024
@@ -117,7 +118,9 @@ class ConfirmChannel:
     def _open_channel(self) -> None:
         if self._channel is not None or not self._connection.is_open:
             return
-        self._channel = self._connection.channel(on_open_callback=self._on_channel_open)
+        self._channel = uninstrumented(
+            self._connection.channel(on_open_callback=self._on_channel_open)
+        )
         self._channel.add_on_close_callback(self._on_channel_close)
 
     def _on_channel_open(self, channel: Any) -> None:

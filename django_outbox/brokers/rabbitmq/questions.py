@@ -17,6 +17,7 @@ from pika import exceptions
 from django_outbox.brokers.rabbitmq.errors import reply
 from django_outbox.brokers.rabbitmq.link import Link
 from django_outbox.brokers.rabbitmq.rounds import Ending
+from django_outbox.brokers.rabbitmq.uninstrumented import uninstrumented
 
 NO_ANSWER: Final = "the broker does not answer"
 #: An exchange that is missing or forbidden says nothing against the broker.
@@ -82,7 +83,8 @@ class Questions:
 
     def _pose_on_a_channel_of_its_own(self, question: Question) -> None:
         if self._connection.is_open:
-            channel = self._connection.channel(on_open_callback=partial(self._pose, question))
+            pose = partial(self._pose, question)
+            channel = uninstrumented(self._connection.channel(on_open_callback=pose))
             channel.add_on_close_callback(partial(self._on_close, question))
 
     def _pose(self, question: Question, channel: Any) -> None:

@@ -22,6 +22,7 @@ from django_outbox.brokers.rabbitmq.connection import ConnectionOptions
 from django_outbox.brokers.rabbitmq.errors import reply
 from django_outbox.brokers.rabbitmq.link import Link
 from django_outbox.brokers.rabbitmq.rounds import End, Ending
+from django_outbox.brokers.rabbitmq.uninstrumented import uninstrumented
 from django_outbox.brokers.rabbitmq.wrapping import WrappingServices
 from django_outbox.wire.amqp_frames import raw_properties
 from django_outbox.wire.amqp_properties import RawProperties, parse_properties
@@ -203,7 +204,7 @@ class Subscription:
 
     def _check(self, channel: Any) -> None:
         if not self._needed:
-            self._connection.channel(on_open_callback=self._consume)
+            uninstrumented(self._connection.channel(on_open_callback=self._consume))
             channel.close()
             return
         kind, name = self._needed.pop(0)
