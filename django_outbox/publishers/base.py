@@ -33,6 +33,14 @@ class Receipt:
     message_id: UUID
     outcome: Outcome
     reason: str = ""
+    cause: str = ""
+    """One of a few words for what the broker did, where the outcome does not say it: ``returned``,
+    ``nacked``. For counting; the reason is for people."""
+
+    @property
+    def kind(self) -> str:
+        """The cause, or else the outcome, as a word to count by."""
+        return self.cause or self.outcome.name.lower()
 
 
 class Publisher(Protocol):

@@ -72,7 +72,8 @@ class ConfirmWindow:
     def _receipt(self, message_id: UUID, acked: bool) -> Receipt:
         # RabbitMQ sends basic.return before the ack of the same message.
         if self._returned and message_id in self._returned:
-            return Receipt(message_id, Outcome.REJECTED, self._returned.pop(message_id))
+            reason = self._returned.pop(message_id)
+            return Receipt(message_id, Outcome.REJECTED, reason, cause="returned")
         if acked:
             return Receipt(message_id, Outcome.CONFIRMED)
-        return Receipt(message_id, Outcome.FAILED, NACKED)
+        return Receipt(message_id, Outcome.FAILED, NACKED, cause="nacked")
