@@ -13,9 +13,15 @@ from django.db.backends.base.schema import BaseDatabaseSchemaEditor
 from django.db.backends.ddl_references import Statement
 from django.db.models import Index, Model, Q
 
+# The statement of MySQL and MariaDB that does nothing: Django executes one for every index.
+_NOTHING = "DO 0"
+
 
 class VendorIndex(Index):
-    """Partial over ``fields`` where the database has partial indexes, else plain over ``mysql_fields``."""
+    """Partial over ``fields`` where the database has partial indexes, else plain over ``mysql_fields``.
+
+    Without ``mysql_fields`` there is no index on those that have no partial ones.
+    """
 
     def __init__(
         self, *, where: Q, mysql_fields: tuple[str, ...] | list[str], **kwargs: Any
@@ -31,14 +37,26 @@ class VendorIndex(Index):
         using: str = "",
         **kwargs: Any,
     ) -> Statement:
-        return self._form(schema_editor).create_sql(model, schema_editor, using=using, **kwargs)
+        form = self._form(schema_editor)
+        if form is None:
+            return Statement(_NOTHING)
+        return form.create_sql(model, schema_editor, using=using, **kwargs)
+
+    def remove_sql(
+        self, model: type[Model], schema_editor: BaseDatabaseSchemaEditor, **kwargs: Any
+    ) -> Any:
+        if self._form(schema_editor) is None:
+            return Statement(_NOTHING)
+        return super().remove_sql(model, schema_editor, **kwargs)
 
     def deconstruct(self) -> tuple[str, Sequence[Any], dict[str, Any]]:
         path, args, kwargs = super().deconstruct()
         kwargs.update(where=self.where, mysql_fields=self.mysql_fields)
         return path, args, kwargs
 
-    def _form(self, schema_editor: BaseDatabaseSchemaEditor) -> Index:
+    def _form(self, schema_editor: BaseDatabaseSchemaEditor) -> Index | None:
         if schema_editor.connection.features.supports_partial_indexes:
             return Index(fields=self.fields, condition=self.where, name=self.name)
+        if not self.mysql_fields:
+            return None
         return Index(fields=self.mysql_fields, name=self.name)

@@ -196,6 +196,7 @@ class Migration(migrations.Migration):
                     ("requeue_outboxmessage", "Can requeue dead messages"),
                     ("discard_outboxmessage", "Can discard messages"),
                     ("replay_outboxmessage", "Can replay published messages"),
+                    ("reveal_outboxmessage", "Can reveal personal data in messages"),
                 ],
                 "indexes": [
                     django_outbox.databases.indexes.VendorIndex(
@@ -221,6 +222,30 @@ class Migration(migrations.Migration):
                         mysql_fields=["status", "published_at"],
                         name="django_outbox_settled",
                         where=models.Q(("status", "pending"), _negated=True),
+                    ),
+                    django_outbox.databases.indexes.VendorIndex(
+                        fields=["status", "id"],
+                        mysql_fields=[],
+                        name="django_outbox_set_aside",
+                        where=models.Q(("status__in", ["dead", "discarded"])),
+                    ),
+                    django_outbox.databases.indexes.VendorIndex(
+                        fields=["aggregate_id", "id"],
+                        mysql_fields=["aggregate_id", "id"],
+                        name="django_outbox_aggregate",
+                        where=models.Q(
+                            models.Q(("status", "pending"), _negated=True),
+                            models.Q(("aggregate_id", ""), _negated=True),
+                        ),
+                    ),
+                    django_outbox.databases.indexes.VendorIndex(
+                        fields=["correlation_id", "id"],
+                        mysql_fields=["correlation_id", "id"],
+                        name="django_outbox_correlation",
+                        where=models.Q(
+                            models.Q(("status", "pending"), _negated=True),
+                            models.Q(("correlation_id", ""), _negated=True),
+                        ),
                     ),
                 ],
                 "constraints": [
@@ -251,8 +276,11 @@ class Migration(migrations.Migration):
                     ),
                     models.CheckConstraint(
                         condition=models.Q(
-                            models.Q(("status", "published"), _negated=True),
-                            ("published_at__isnull", False),
+                            models.Q(("published_at__isnull", False), ("status", "published")),
+                            models.Q(
+                                models.Q(("status", "published"), _negated=True),
+                                ("published_at", None),
+                            ),
                             _connector="OR",
                         ),
                         name="django_outbox_published_at",

@@ -130,6 +130,7 @@ class OutboxMessage(models.Model):
             ("requeue_outboxmessage", "Can requeue dead messages"),
             ("discard_outboxmessage", "Can discard messages"),
             ("replay_outboxmessage", "Can replay published messages"),
+            ("reveal_outboxmessage", "Can reveal personal data in messages"),
         ]
         indexes = [
             # What a claim walks along, in its ORDER BY.
@@ -160,6 +161,28 @@ class OutboxMessage(models.Model):
                 where=~Q(status="pending"),
                 mysql_fields=["status", "published_at"],
             ),
+            # What was set aside, the newest first. Published rows are not in it; MySQL and MariaDB
+            # read the same from the index above, where these rows have no time.
+            VendorIndex(
+                name="django_outbox_set_aside",
+                fields=["status", "id"],
+                where=Q(status__in=["dead", "discarded"]),
+                mysql_fields=[],
+            ),
+            # Support looks for what became of one thing, or of one request. Only settled rows are in
+            # them, so that neither an enqueue nor a claim writes to them (decision 0016).
+            VendorIndex(
+                name="django_outbox_aggregate",
+                fields=["aggregate_id", "id"],
+                where=~Q(status="pending") & ~Q(aggregate_id=""),
+                mysql_fields=["aggregate_id", "id"],
+            ),
+            VendorIndex(
+                name="django_outbox_correlation",
+                fields=["correlation_id", "id"],
+                where=~Q(status="pending") & ~Q(correlation_id=""),
+                mysql_fields=["correlation_id", "id"],
+            ),
         ]
         constraints = [
             models.CheckConstraint(
@@ -175,7 +198,8 @@ class OutboxMessage(models.Model):
             ),
             models.CheckConstraint(
                 name="django_outbox_published_at",
-                condition=~Q(status="published") | Q(published_at__isnull=False),
+                condition=Q(status="published", published_at__isnull=False)
+                | (~Q(status="published") & Q(published_at=None)),
             ),
         ]
 
