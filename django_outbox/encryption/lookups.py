@@ -29,6 +29,8 @@ class BlindExact(_Lookup):
     """Equality through the blind index."""
 
     lookup_name = "exact"
+    #: The column stands in it as a name; what is compared is the index beside it.
+    asks_blind_index = True
 
     def get_prep_lookup(self) -> Any:
         """The value as it was given; it is turned into tags when the query is compiled."""

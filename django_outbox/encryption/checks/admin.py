@@ -9,7 +9,7 @@ from django.apps import apps
 from django.core import checks
 from django.core.checks import CheckMessage, Error
 
-from django_outbox.encryption.expressions import encrypted_field_at
+from django_outbox.encryption.comparisons import encrypted_field_at
 from django_outbox.encryption.fields import EncryptedField
 
 

@@ -14,7 +14,7 @@ from django.db.models.constants import LOOKUP_SEP
 
 from django_outbox.encryption import conf, normalisers
 from django_outbox.encryption.blind_index import BlindIndexField
-from django_outbox.encryption.expressions import encrypted_field_at
+from django_outbox.encryption.comparisons import encrypted_field_at
 from django_outbox.encryption.fields import EncryptedField
 from django_outbox.encryption.registry import blind_indexes, encrypted_fields
 

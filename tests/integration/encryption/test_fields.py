@@ -13,15 +13,8 @@ from typing import Any
 import pytest
 from django.core.exceptions import FieldError, ValidationError
 from django.db import connection, models
-from django.db.models import Case, Count, F, Max, Q, Subquery, Value, When, Window
-from django.db.models.functions import (
-    Coalesce,
-    Concat,
-    ExtractYear,
-    Length,
-    Lower,
-    RowNumber,
-)
+from django.db.models import Case, Count, F, Q, Subquery, Value, When
+from django.db.models.functions import Coalesce, Concat, Lower
 
 from django_outbox.encryption.exceptions import DecryptionFailed
 from django_outbox.encryption.stored import StoredValue, stored_values
@@ -215,64 +208,6 @@ def test_counting_and_deleting_work_beside_encrypted_columns():
     assert Customer.objects.filter(orders__number=1).distinct().get().notes == "secret"
     assert Customer.objects.values("pk", "tax_id").distinct().count() == 2
     assert Customer.objects.filter(tax_id="1").delete()[0] == 2
-
-
-@pytest.mark.parametrize(
-    "ask",
-    [
-        lambda: Customer.objects.order_by("tax_id"),
-        lambda: Customer.objects.order_by("-notes"),
-        lambda: Customer.objects.order_by("name", F("notes").desc(nulls_last=True)),
-        lambda: Customer.objects.order_by(Lower("notes")),
-        lambda: Order.objects.order_by("customer__tax_id"),
-        lambda: Customer.objects.annotate(copy=F("notes")).order_by("copy"),
-        lambda: Customer.objects.values("notes").order_by("notes"),
-        lambda: Customer.objects.values("tax_id").distinct(),
-        lambda: Order.objects.values("customer__tax_id").distinct(),
-        lambda: Customer.objects.values("tax_id").annotate(n=Count("pk")),
-        lambda: [Customer.objects.aggregate(Max("tax_id"))],
-        lambda: [Customer.objects.aggregate(Count("tax_id", distinct=True))],
-        lambda: Customer.objects.annotate(n=Length("notes")),
-        lambda: Customer.objects.annotate(n=Lower("notes")).values("n"),
-        lambda: Everything.objects.annotate(n=ExtractYear("date")),
-        lambda: Everything.objects.dates("date", "year"),
-        lambda: Customer.objects.annotate(n=Window(RowNumber(), partition_by=F("notes"))),
-        lambda: [Customer.objects.latest("tax_id")],
-        lambda: [Customer.objects.earliest("notes")],
-    ],
-)
-def test_what_compares_tokens_is_refused(ask: Any):
-    Order.objects.create(number=1, customer=Customer.objects.create(tax_id="1", notes="n"))
-    Everything.objects.create()
-    with pytest.raises(FieldError, match="is encrypted"):
-        list(ask())
-
-
-@pytest.mark.parametrize("ordering", [["customer__tax_id"], ["number", "-customer__notes"]])
-def test_an_ordering_that_is_the_models_own_is_refused_too(
-    ordering: list[str], monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(Order._meta, "ordering", ordering)
-    with pytest.raises(FieldError, match="is encrypted"):
-        list(Order.objects.all())
-    assert list(Order.objects.order_by("number")) == []
-    assert Order.objects.count() == 0
-
-
-@pytest.mark.parametrize(
-    "lookup", ["exact", "in", "iexact", "contains", "gt", "startswith", "regex", "range"]
-)
-def test_a_lookup_without_a_blind_index_says_what_works(lookup: str):
-    with pytest.raises(FieldError, match=r"Customer.notes is encrypted.*isnull.*BlindIndexField"):
-        Customer.objects.filter(**{f"notes__{lookup}": ["a", "b"]}).exists()
-
-
-@pytest.mark.parametrize("lookup", ["year", "date__gt", "month__in"])
-def test_transforms_are_refused(lookup: str):
-    with pytest.raises(FieldError, match="datetime is encrypted"):
-        Everything.objects.filter(**{f"datetime__{lookup}": 1}).exists()
-    with pytest.raises(FieldError, match="json is encrypted"):
-        Everything.objects.filter(json__key="value").exists()
 
 
 def test_isnull_works_without_an_index():
