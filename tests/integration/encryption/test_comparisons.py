@@ -46,7 +46,7 @@ def test_what_hands_values_on_opens_them():
     counted = rows.annotate(n=chosen_notes(), m=Subquery(itself)).annotate(k=Count("orders"))
     assert [(row.n, row.m, row.k) for row in counted] == [("n", "1", 0), ("", None, 0)]
     assert [*rows.values_list(Coalesce("notes", Value(None)))] == [("n",), ("",)]
-    assert {*rows.union(Customer.objects.all())} == {*rows}
+    assert {*Customer.objects.union(Customer.objects.all())} == {*rows}
     twice = Customer.objects.values_list("notes").union(
         Customer.objects.values_list("notes"), all=True
     )
