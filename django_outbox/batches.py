@@ -75,6 +75,8 @@ class Retry:
 
     delay: timedelta
     reason: str
+    cause: str = ""
+    """The reason as one of a few words, for counting: ``Receipt.kind``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,8 @@ class Dead:
     """Attempts are exhausted: kept until somebody requeues or discards it."""
 
     reason: str
+    cause: str = ""
+    """As in Retry, or ``abandoned``: no attempt ever came back."""
 
 
 Verdict: TypeAlias = Published | Released | Retry | Dead

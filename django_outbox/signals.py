@@ -8,7 +8,7 @@ of them is also a log line: one for each state change and reason, never one for 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import TypeVar
 
@@ -19,13 +19,15 @@ from django_outbox.messages import Message
 
 logger = logging.getLogger("django_outbox.relay")
 
-#: Sent in the caller's transaction, after the row is written. Arguments: ``messages`` (list of OutboxMessage).
+#: Sent in the caller's transaction, after the rows are written. Arguments: ``messages`` (list of
+#: OutboxMessage). ``sender`` is OutboxMessage.
 message_enqueued = Signal()
 #: After a settle. Arguments: ``messages`` (list of Message).
 message_published = Signal()
-#: After a settle. Arguments: ``message`` (Message), ``attempts``, ``reason``, ``delay`` (timedelta until the next try).
+#: After a settle. Arguments: ``message`` (Message), ``attempts``, ``reason``, ``cause`` (one of a few
+#: words), ``delay`` (timedelta until the next try).
 message_failed = Signal()
-#: After a settle. Arguments: ``message`` (Message), ``attempts``, ``reason``.
+#: After a settle. Arguments: ``message`` (Message), ``attempts``, ``reason``, ``cause``.
 message_dead = Signal()
 #: After a settle that found its lease gone. Arguments: ``count``, ``message_ids`` (list of UUID).
 lease_lost = Signal()
@@ -36,6 +38,8 @@ breaker_closed = Signal()
 #: After a delivery that was not processed. Arguments: ``consumer`` (Consumer), ``message`` (Message),
 #: ``error`` (what the handler raised; its text may hold values), ``failed`` (Failed).
 consumer_failed = Signal()
+#: After a pruning. Arguments: ``deleted`` (dict: number of rows by kind, ``published`` for example).
+messages_pruned = Signal()
 
 #: How many message ids a log line names.
 _NAMED = 5
@@ -43,7 +47,11 @@ _NAMED = 5
 
 def tell_published(messages: Sequence[Message]) -> None:
     """These messages are published."""
-    logger.debug("Published %d messages.", len(messages), extra={"count": len(messages)})
+    logger.debug(
+        "Published %d messages.",
+        len(messages),
+        extra={"event": "message_published", "count": len(messages)},
+    )
     if message_published.has_listeners():
         message_published.send_robust(sender=None, messages=list(messages))
 
@@ -57,7 +65,7 @@ def tell_failed(failed: Sequence[tuple[Claimed, Retry]]) -> None:
             len(messages),
             reason,
             _named(messages),
-            extra={"count": len(messages), "reason": reason},
+            extra={"event": "message_failed", "count": len(messages), "reason": reason},
         )
     if message_failed.has_listeners():
         for claimed, verdict in failed:
@@ -66,6 +74,7 @@ def tell_failed(failed: Sequence[tuple[Claimed, Retry]]) -> None:
                 message=claimed.message,
                 attempts=claimed.attempts,
                 reason=verdict.reason,
+                cause=verdict.cause,
                 delay=verdict.delay,
             )
 
@@ -79,7 +88,7 @@ def tell_dead(dead: Sequence[tuple[Claimed, Dead]]) -> None:
             len(messages),
             reason,
             _named(messages),
-            extra={"count": len(messages), "reason": reason},
+            extra={"event": "message_dead", "count": len(messages), "reason": reason},
         )
     if message_dead.has_listeners():
         for claimed, verdict in dead:
@@ -88,6 +97,7 @@ def tell_dead(dead: Sequence[tuple[Claimed, Dead]]) -> None:
                 message=claimed.message,
                 attempts=claimed.attempts,
                 reason=verdict.reason,
+                cause=verdict.cause,
             )
 
 
@@ -98,7 +108,7 @@ def tell_lease_lost(messages: Sequence[Message]) -> None:
         " publishing takes here, or this process stood still. They may be delivered twice.",
         len(messages),
         _named(messages),
-        extra={"count": len(messages)},
+        extra={"event": "lease_lost", "count": len(messages)},
     )
     lease_lost.send_robust(
         sender=None, count=len(messages), message_ids=[message.id for message in messages]
@@ -111,7 +121,7 @@ def tell_breaker_opened(publisher: str, reason: str) -> None:
         "The broker of %r is down: %s. Its messages wait; no attempt is charged.",
         publisher,
         reason,
-        extra={"publisher": publisher, "reason": reason},
+        extra={"event": "breaker_opened", "publisher": publisher, "reason": reason},
     )
     breaker_opened.send_robust(sender=None, publisher=publisher, reason=reason)
 
@@ -123,9 +133,22 @@ def tell_breaker_closed(publisher: str, open_for: timedelta) -> None:
         "The broker of %r is back after %.1f s.",
         publisher,
         seconds,
-        extra={"publisher": publisher, "open_for": seconds},
+        extra={"event": "breaker_closed", "publisher": publisher, "open_for": seconds},
     )
     breaker_closed.send_robust(sender=None, publisher=publisher, open_for=open_for)
+
+
+def tell_pruned(deleted: Mapping[str, int]) -> None:
+    """So many rows of each kind were older than their retention and are gone."""
+    total = sum(deleted.values())
+    if total:
+        kinds = ", ".join(f"{name} {count:,}" for name, count in deleted.items() if count)
+        logger.info(
+            "Pruned: %s.",
+            kinds,
+            extra={"event": "messages_pruned", "count": total, "deleted": dict(deleted)},
+        )
+    messages_pruned.send_robust(sender=None, deleted=dict(deleted))
 
 
 Failed = TypeVar("Failed", Retry, Dead)

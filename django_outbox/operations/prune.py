@@ -29,6 +29,7 @@ from django_outbox.models import (
     Status,
     StoredResponse,
 )
+from django_outbox.signals import tell_pruned
 
 #: Rows a transaction.
 CHUNK = 1_000
@@ -76,6 +77,8 @@ def prune(*, max_seconds: float | None = None, dry_run: bool = False, chunk: int
                 deleted, is_done = _delete(work.due, chunk, ends, dry_run=dry_run)
                 counts[work.name] = counts.get(work.name, 0) + deleted
                 is_complete = is_complete and is_done
+    if not dry_run:
+        tell_pruned(counts)
     return Pruned(**counts, others_at_work=others_at_work, is_complete=is_complete)
 
 

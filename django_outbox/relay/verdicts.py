@@ -25,9 +25,9 @@ def verdict(
         case Outcome.NOT_SENT | Outcome.BROKER_DOWN:
             return Released()
         case Outcome.REJECTED | Outcome.FAILED if attempts >= policy.max_attempts:
-            return Dead(receipt.reason)
+            return Dead(receipt.reason, receipt.kind)
         case Outcome.REJECTED | Outcome.FAILED:
-            return Retry(retry_delay(attempts, policy, rng), receipt.reason)
+            return Retry(retry_delay(attempts, policy, rng), receipt.reason, receipt.kind)
         case _ as never:
             assert_never(never)
 
@@ -39,4 +39,5 @@ def is_exhausted(attempts: int, policy: RetryPolicy) -> bool:
 
 def exhausted(attempts: int) -> Dead:
     """The verdict on a row that took its relay along at every attempt."""
-    return Dead(f"never settled in {attempts - 1} attempts: each relay died or lost its lease")
+    reason = f"never settled in {attempts - 1} attempts: each relay died or lost its lease"
+    return Dead(reason, cause="abandoned")
