@@ -50,18 +50,19 @@ class Selection:
     @property
     def is_narrowed(self) -> bool:
         """Whether anything but the status says which messages are meant."""
-        return bool(self._conditions())
+        return bool(self.conditions())
 
     def messages(self) -> OutboxMessageQuerySet:
         """The messages, in the database that they are written to."""
-        found = every_message().filter(*self._conditions())
+        found = every_message().filter(*self.conditions())
         return found.filter(status__in=self.statuses) if self.statuses else found
 
     def describe(self) -> str:
         """For people: what is chosen. Of a person's value it says only that one was given."""
         return ", ".join(self._parts()) or "all messages"
 
-    def _conditions(self) -> list[Q]:
+    def conditions(self) -> list[Q]:
+        """What ``messages`` filters by beside the status, to be applied to other querysets."""
         found: list[Q] = []
         if self.topics:
             patterns = [Q(topic__regex=pattern_regex(pattern)) for pattern in self.topics]
