@@ -97,8 +97,8 @@ def _hold_against(
 ) -> None:
     __traceback_hide__ = True
     topic = registered.topic
-    forbidden = [member.pointer for member in registered.marks.members(tree, Mark.FORBIDDEN)]
-    problems = [f"{pointer} must not be sent at all" for pointer in forbidden]
+    forbidden = registered.marks.members(tree, Mark.FORBIDDEN)
+    problems = [f"{member.shown} must not be sent at all" for member in forbidden]
     problems += map(str, registered.clear.violations(tree))
     if problems:
         raise InvalidPayload(topic, "payload", "; ".join(problems) + ".")

@@ -26,6 +26,7 @@ from django_outbox.exceptions import (
     InvalidTopic,
 )
 from django_outbox.messages import HeaderValue
+from django_outbox.topics import form_problem
 from django_outbox.wire.amqp import SHORT_STRING_BYTES, headers_problem
 
 #: Whose event it is: a saved model instance, or (type, id).
@@ -39,10 +40,8 @@ _LARGEST_SEQUENCE = 2**63 - 1
 _LARGEST_VERSION = 2**15 - 1
 _NIL = UUID(int=0)
 
-# CloudEvents 1.0 allows no control characters in strings; whitespace and wildcards would make a
-# topic that no binding can name.
+# CloudEvents 1.0 allows no control characters in strings.
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-_TOPIC = re.compile(r"[^\s.*#\x00-\x1f\x7f-\x9f]+(\.[^\s.*#\x00-\x1f\x7f-\x9f]+)*")
 
 
 def topic_of(topic: str) -> str:
@@ -59,12 +58,7 @@ def topic_of(topic: str) -> str:
 
 @lru_cache(maxsize=4096)
 def _topic_problem(topic: str) -> str | None:
-    if not _TOPIC.fullmatch(topic):
-        return (
-            "must be words separated by dots, without spaces and without the wildcards '*' and"
-            " '#': for example 'invoice.issued'."
-        )
-    return _too_long(topic)
+    return form_problem(topic) or _too_long(topic)
 
 
 def schema_version_of(topic: str, version: int) -> int:

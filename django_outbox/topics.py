@@ -14,6 +14,19 @@ from functools import lru_cache
 from itertools import pairwise
 
 _WORD = r"[^.]+"
+# CloudEvents 1.0 allows no control characters in strings; whitespace and wildcards would make a
+# topic that no binding can name.
+_TOPIC = re.compile(r"[^\s.*#\x00-\x1f\x7f-\x9f]+(\.[^\s.*#\x00-\x1f\x7f-\x9f]+)*")
+
+
+def form_problem(topic: str) -> str | None:
+    """What is wrong with the text as a topic, if anything; its length is the wire's concern."""
+    if _TOPIC.fullmatch(topic):
+        return None
+    return (
+        "must be words separated by dots, without spaces and without the wildcards '*' and '#':"
+        " for example 'invoice.issued'."
+    )
 
 
 @lru_cache(maxsize=1024)

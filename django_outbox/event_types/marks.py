@@ -9,19 +9,30 @@ a member that one branch marks and another describes without the mark.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, cast
+from urllib.parse import unquote
 
-from django_outbox.event_types.schemas import Schema, escape_step, unescape_step
+from django_outbox.event_types.schemas import (
+    NamePattern,
+    Schema,
+    escape_step,
+    position_of,
+    unescape_step,
+)
 
 _BRANCHES = ("allOf", "anyOf", "oneOf")
 _CONDITIONS = ("if", "then", "else")
+#: What a payload is not held against as it travels, where it may ask for what is sealed.
+_VALUES = ("not", "contains", "minContains", "maxContains")
 _UNNAMED = ("additionalProperties", "unevaluatedProperties")
 _REPEATED = ("items", "unevaluatedItems")
+#: In a document of one resource, as ours are, a dynamic reference has one anchor it can lead to.
+_REFERENCES = ("$ref", "$dynamicRef")
+_ANCHORS = ("$anchor", "$dynamicAnchor")
 
 
 class Mark(StrEnum):
@@ -37,7 +48,7 @@ class Place:
 
     marks: frozenset[Mark]
     members: dict[str, Place] = field(default_factory=dict)
-    patterns: list[tuple[re.Pattern[str], Place]] = field(default_factory=list)
+    patterns: list[tuple[NamePattern, Place]] = field(default_factory=list)
     others: list[Place] = field(default_factory=list)
     """What holds for members that neither ``members`` nor ``patterns`` name."""
     leading: list[Place] = field(default_factory=list)
@@ -52,21 +63,35 @@ class Place:
 
     def all_here(self) -> list[Place]:
         """This place and, through branches and references, all that speak of the same position."""
-        found: dict[int, Place] = {}
-        waiting = [self]
-        while waiting:
-            place = waiting.pop()
-            if id(place) not in found:
-                found[id(place)] = place
-                waiting += reversed(place.same)
-        return list(found.values())
+        return _reachable(self, lambda place: place.same)
+
+    def holds(self, mark: Mark) -> bool:
+        """Whether this position, or one anywhere below it, can bear the mark."""
+        return any(mark in place.marks for place in _reachable(self, Place._next))
+
+    def _next(self) -> list[Place]:
+        named = [*self.members.values(), *(below for _, below in self.patterns)]
+        return [*self.same, *named, *self.others, *self.leading, *self.items]
+
+
+def _reachable(place: Place, following: Callable[[Place], Sequence[Place]]) -> list[Place]:
+    found: dict[int, Place] = {}
+    waiting = [place]
+    while waiting:
+        place = waiting.pop()
+        if id(place) not in found:
+            found[id(place)] = place
+            waiting += reversed(following(place))
+    return list(found.values())
 
 
 @dataclass(frozen=True, slots=True)
 class MarkedMember:
     """A member that is present in a payload and marked in its schema."""
 
-    pointer: str
+    pointer: str = field(repr=False)
+    shown: str
+    """The pointer for errors and logs: a name that the schema does not give is ``*``."""
     container: Any = field(repr=False)
     key: str | int = field(repr=False)
 
@@ -85,6 +110,7 @@ class Marks:
 
     def __init__(self, schema: Schema) -> None:
         compiler = _Compiler(schema)
+        compiler.refuse_documents_within()
         self._schema = schema
         self._root = compiler.place(schema)
         self._places = compiler.places
@@ -95,17 +121,13 @@ class Marks:
 
     def members(self, payload: Any, mark: Mark) -> Iterator[MarkedMember]:
         """The marked members that are present, outermost only: what is inside one is not listed."""
-        yield from _walk([self._root], payload, "", mark)
+        yield from _walk([self._root], payload, ("", ""), mark)
 
     def cover(self, pointer: str, mark: Mark) -> bool:
         """Whether the member at the JSON pointer, or one around it, bears the mark."""
         places = [self._root]
         for step in pointer.split("/")[1:]:
-            name = unescape_step(step)
-            below = _of_member(places, name)
-            if name.isdigit():
-                below += _of_item(places, int(name))
-            places = below
+            places = _of_step(places, unescape_step(step))
             if any(place.carries(mark) for place in places):
                 return True
         return False
@@ -114,10 +136,7 @@ class Marks:
         """Whether the schema names the member at the JSON pointer at all."""
         places = [self._root]
         for step in pointer.split("/")[1:]:
-            name = unescape_step(step)
-            places = _of_member(places, name) + (
-                _of_item(places, int(name)) if name.isdigit() else []
-            )
+            places = _of_step(places, unescape_step(step))
         return bool(places) and pointer != ""
 
     def any(self, mark: Mark) -> bool:
@@ -125,7 +144,13 @@ class Marks:
         return any(mark in place.marks for place in self._places.values())
 
     def wire_schema(self, sealed: Schema) -> dict[str, Any]:
-        """The schema of the payload as it travels: ``sealed`` in place of every sensitive member."""
+        """The schema of the payload as it travels: ``sealed`` in place of every sensitive member.
+
+        What would decide by a sealed value is left out (``not``, ``contains``, an ``if`` that looks
+        at one) or loosened (``oneOf`` to ``anyOf``): it holds for the payload once it is open.
+        """
+        if not self.any(Mark.SENSITIVE):
+            return dict(self._schema)
         return cast("dict[str, Any]", self._replaced(self._schema, sealed))
 
     def _replaced(self, value: Any, sealed: Schema) -> Any:
@@ -133,10 +158,25 @@ class Marks:
             place = self._places.get(id(value))
             if place is not None and place.carries(Mark.SENSITIVE):
                 return deepcopy(dict(sealed))
+            if place is not None:
+                value = self._without_values(value)
             return {key: self._replaced(below, sealed) for key, below in value.items()}
         if isinstance(value, list):
             return [self._replaced(below, sealed) for below in value]
         return value
+
+    def _without_values(self, schema: Schema) -> Schema:
+        left_out = set(_VALUES)
+        if "if" in schema and self._is_concealed(schema["if"]):
+            left_out.update(_CONDITIONS)
+        kept = {key: below for key, below in schema.items() if key not in left_out}
+        if any(map(self._is_concealed, kept.get("oneOf", ()))):
+            kept["allOf"] = [*kept.get("allOf", ()), {"anyOf": kept.pop("oneOf")}]
+        return kept
+
+    def _is_concealed(self, schema: Any) -> bool:
+        place = self._places.get(id(schema))
+        return place is not None and place.holds(Mark.SENSITIVE)
 
     def _refuse_half_marked(self) -> None:
         seen: set[frozenset[int]] = set()
@@ -162,7 +202,10 @@ class Marks:
             waiting += [_of_item(places, index) for index in range(longest + 1)]
 
 
-def _walk(places: list[Place], value: Any, pointer: str, mark: Mark) -> Iterator[MarkedMember]:
+def _walk(
+    places: list[Place], value: Any, at: tuple[str, str], mark: Mark
+) -> Iterator[MarkedMember]:
+    """``at``: the pointer of the value, and how it is shown."""
     __traceback_hide__ = True
     below: Iterable[tuple[str | int, list[Place]]]
     if isinstance(value, dict):
@@ -171,19 +214,35 @@ def _walk(places: list[Place], value: Any, pointer: str, mark: Mark) -> Iterator
         below = [(index, _of_item(places, index)) for index in range(len(value))]
     else:
         return
+    pointer, shown = at
     for key, found in below:
-        at = f"{pointer}/{escape_step(str(key))}"
+        if not found:
+            continue
+        step = escape_step(str(key))
+        seen = step if isinstance(key, int) or _is_named(places, key) else "*"
+        here = (f"{pointer}/{step}", f"{shown}/{seen}")
         if any(place.carries(mark) for place in found):
-            yield MarkedMember(at, value, key)
-        elif found:
-            yield from _walk(found, value[key], at, mark)
+            yield MarkedMember(*here, value, key)
+        else:
+            yield from _walk(found, value[key], here, mark)
+
+
+def _is_named(places: Iterable[Place], name: str) -> bool:
+    return any(name in here.members for outer in places for here in outer.all_here())
+
+
+def _of_step(places: Iterable[Place], step: str) -> list[Place]:
+    """What a step of a JSON pointer leads to: a member or, where it is a number, an item."""
+    position = position_of(step)
+    items = [] if position is None else _of_item(places, position)
+    return _of_member(places, step) + items
 
 
 def _of_member(places: Iterable[Place], name: str) -> list[Place]:
     found: list[Place] = []
     for place in (here for outer in places for here in outer.all_here()):
         named = [place.members[name]] if name in place.members else []
-        named += [below for pattern, below in place.patterns if pattern.search(name)]
+        named += [below for pattern, below in place.patterns if pattern.matches(name)]
         found += named or place.others
     return found
 
@@ -212,19 +271,26 @@ class _Compiler:
         for name, below in schema.get("properties", {}).items():
             place.members[name] = self.place(below)
         for pattern, below in schema.get("patternProperties", {}).items():
-            place.patterns.append((re.compile(pattern), self.place(below)))
-        place.others += [self.place(schema[key]) for key in _UNNAMED if key in schema]
+            place.patterns.append((NamePattern(pattern), self.place(below)))
+        # true and false describe nothing: they allow or refuse what is described elsewhere.
+        place.others += [
+            self.place(schema[key]) for key in _UNNAMED if isinstance(schema.get(key), Mapping)
+        ]
         place.leading += [self.place(below) for below in schema.get("prefixItems", [])]
-        place.items += [self.place(schema[key]) for key in _REPEATED if key in schema]
+        place.items += [
+            self.place(schema[key]) for key in _REPEATED if isinstance(schema.get(key), Mapping)
+        ]
         for key in _BRANCHES:
             place.same += [self.place(below) for below in schema.get(key, [])]
         place.same += [self.place(schema[key]) for key in _CONDITIONS if key in schema]
         place.same += [self.place(below) for below in schema.get("dependentSchemas", {}).values()]
-        if "$ref" in schema:
-            place.same.append(self.place(self.resolve(str(schema["$ref"]))))
+        place.same += [
+            self.place(self.resolve(str(schema[key]))) for key in _REFERENCES if key in schema
+        ]
         return place
 
     def resolve(self, reference: str) -> Any:
+        reference = unquote(reference)
         if not reference.startswith("#"):
             raise ValueError(f"$ref {reference!r} leaves the document; copy it under $defs.")
         if reference != "#" and not reference.startswith("#/"):
@@ -240,9 +306,18 @@ class _Compiler:
 
     def anchor(self, name: str) -> Any:
         for schema in _schemas(self.root):
-            if schema.get("$anchor") == name:
+            if any(schema.get(key) == name for key in _ANCHORS):
                 return schema
         raise ValueError(f"$ref {'#' + name!r} points to nothing.")
+
+    def refuse_documents_within(self) -> None:
+        """References below an ``$id`` would begin there, and the marks they lead to be others."""
+        for schema in _schemas(self.root):
+            if schema is not self.root and isinstance(schema.get("$id"), str):
+                raise ValueError(
+                    "a schema with an $id of its own stands inside of the schema; take the $id out,"
+                    " and refer to it by its place."
+                )
 
     def refuse_marks_out_of_reach(self) -> None:
         for schema in _schemas(self.root):

@@ -17,6 +17,7 @@ from django_outbox.encryption.exceptions import (
     KeyDestroyed,
     PlaintextFound,
 )
+from django_outbox.event_types.marks import Mark
 from django_outbox.event_types.registry import EventType, find_event_type, latest_version
 from django_outbox.event_types.schemas import Violation
 from django_outbox.event_types.sealing import open_members
@@ -69,6 +70,7 @@ def _parsed(message: Message) -> Any:
 def _check_and_open(received: EventType, message: Message, payload: Any, open_sealed: bool) -> bool:
     __traceback_hide__ = True
     _refuse(message, received.version, received.wire.violations(payload))
+    _refuse_forbidden(message, received, payload)
     if not received.has_personal:
         return True
     if not open_sealed or DEFAULT not in encryption_settings().providers:
@@ -86,6 +88,7 @@ def _check_and_open(received: EventType, message: Message, payload: Any, open_se
         reason = f"{type(error).__name__}: {error}"
         raise InvalidReceivedPayload(message.topic, received.version, reason) from None
     _refuse(message, received.version, received.clear.violations(payload))
+    _refuse_forbidden(message, received, payload)
     return True
 
 
@@ -95,6 +98,13 @@ def _check(message: Message, version: int, payload: Any, *, opened: bool) -> Non
     if reached is not None:
         schema = reached.clear if opened else reached.wire
         _refuse(message, version, schema.violations(payload))
+
+
+def _refuse_forbidden(message: Message, received: EventType, payload: Any) -> None:
+    __traceback_hide__ = True
+    for member in received.marks.members(payload, Mark.FORBIDDEN):
+        reason = f"{member.shown} must not be sent at all"
+        raise InvalidReceivedPayload(message.topic, received.version, reason)
 
 
 def _refuse(message: Message, version: int, violations: Sequence[Violation]) -> None:

@@ -14,6 +14,7 @@ from django_outbox.encryption.normalisers import unknown
 from django_outbox.event_types.adapters import schema_of
 from django_outbox.event_types.marks import Mark, Marks
 from django_outbox.event_types.schemas import CompiledSchema, Schema
+from django_outbox.topics import form_problem
 
 #: How a sealed member looks on the wire: a JWE in compact form (RFC 7516) in a wrapper.
 SEALED_MEMBER: Schema = {
@@ -138,8 +139,10 @@ def _make(
     pointers: Mapping[str, str],
     normalisers: tuple[str, ...],
 ) -> EventType:
-    if not 1 <= version <= 32_767:
-        raise InvalidEventType(topic, version, "a version is a number from 1 to 32,767.")
+    if type(version) is not int or not 1 <= version <= 32_767:
+        raise InvalidEventType(topic, version, "a version is a whole number from 1 to 32,767.")
+    if problem := form_problem(topic):
+        raise InvalidEventType(topic, version, f"the topic {problem}")
     try:
         schema = schema_of(definition)
         clear = CompiledSchema(schema)

@@ -68,6 +68,21 @@ class CompiledSchema:
         return found
 
 
+class NamePattern:
+    """Which names a regular expression of a schema matches: the validator's own reading of it.
+
+    Python's differs (``\\s``, ``\\D``, ``$``), and a member that the validator lets through under a
+    marked pattern must not escape the mark.
+    """
+
+    def __init__(self, pattern: str) -> None:
+        self._validator = jsonschema_rs.Draft202012Validator({"pattern": pattern}, offline=True)
+
+    def matches(self, name: str) -> bool:
+        """Whether it is found anywhere in the name."""
+        return self._validator.is_valid(name)
+
+
 def _shown_pointer(instance_path: Iterable[str | int], schema_path: Iterable[str | int]) -> str:
     named = {step for step in schema_path if isinstance(step, str)}
     steps = (str(step) if isinstance(step, int) or step in named else "*" for step in instance_path)
@@ -84,6 +99,11 @@ def unescape_step(step: str) -> str:
     return step.replace("~1", "/").replace("~0", "~")
 
 
+def position_of(step: str) -> int | None:
+    """The array index that a step of a JSON pointer is (RFC 6901, section 4); None if it is none."""
+    return int(step) if step.isascii() and step.isdecimal() else None
+
+
 def member_at(payload: Any, pointer: str) -> Any:
     """What stands at the JSON pointer (RFC 6901); None where nothing does."""
     __traceback_hide__ = True
@@ -92,8 +112,9 @@ def member_at(payload: Any, pointer: str) -> Any:
         name = unescape_step(step)
         if isinstance(found, dict):
             found = found.get(name)
-        elif isinstance(found, list) and name.isdigit() and int(name) < len(found):
-            found = found[int(name)]
+        elif isinstance(found, list):
+            position = position_of(name)
+            found = found[position] if position is not None and position < len(found) else None
         else:
             return None
     return found

@@ -10,7 +10,7 @@ import json
 from typing import Any
 from uuid import UUID
 
-from django_outbox.encryption.exceptions import DecryptionFailed, PlaintextFound
+from django_outbox.encryption.exceptions import DecryptionFailed, EncryptionError, PlaintextFound
 from django_outbox.encryption.jwe import WRAPPER, is_wrapper, open_member, seal_member, wrap
 from django_outbox.encryption.keyrings import Keyring
 from django_outbox.event_types.marks import Mark, Marks
@@ -42,17 +42,19 @@ def open_members(
     for member in marks.members(payload, Mark.SENSITIVE):
         sealed = member.value
         if not is_wrapper(sealed):
-            raise PlaintextFound("a member that must be sealed is not.", place=member.pointer)
-        clear = open_member(
-            sealed[WRAPPER],
-            keyring=keyring,
-            topic=topic,
-            message_id=message_id,
-            pointer=member.pointer,
-        )
+            raise PlaintextFound("a member that must be sealed is not.", place=member.shown)
+        try:
+            clear = open_member(
+                sealed[WRAPPER],
+                keyring=keyring,
+                topic=topic,
+                message_id=message_id,
+                pointer=member.pointer,
+            )
+        except EncryptionError as error:
+            error.place = member.shown
+            raise
         try:
             member.replace(json.loads(clear))
-        except ValueError:
-            raise DecryptionFailed(
-                "the sealed member holds no JSON.", place=member.pointer
-            ) from None
+        except (ValueError, RecursionError):
+            raise DecryptionFailed("the sealed member holds no JSON.", place=member.shown) from None

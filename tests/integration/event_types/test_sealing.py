@@ -175,6 +175,10 @@ def clear(payload):
         (lambda row: {"body": move(row.payload, 0, 2)}, "another place"),
         (lambda row: {"body": damage(row.payload)}, "damaged"),
         (lambda row: {"body": clear(row.payload)}, "/customer/name breaks"),
+        (
+            lambda row: {"body": json.dumps({**row.payload, "token": RARE})},
+            "/token must not be sent",
+        ),
         (lambda row: {"body": "{"}, "not JSON"),
     ],
 )

@@ -4,7 +4,9 @@ import pytest
 
 from django_outbox.event_types.marks import Mark, Marks
 from django_outbox.event_types.registry import SEALED_MEMBER
+from django_outbox.event_types.schemas import CompiledSchema
 
+SEALED = {"$jwe": "a.b.c.d.e"}
 PERSONAL = {"type": "string", "x-gdpr-sensitive": True}
 
 
@@ -50,6 +52,21 @@ def pointers(schema, payload, mark=Mark.SENSITIVE):
             {"box": {"in": 1}},
             ["/box"],
         ),
+        (
+            {"allOf": [obj(name=PERSONAL)], "unevaluatedProperties": False},
+            {"name": "x"},
+            ["/name"],
+        ),
+        (
+            {**obj(a={"$dynamicRef": "#n"}), "$defs": {"N": {"$dynamicAnchor": "n", **PERSONAL}}},
+            {"a": "x"},
+            ["/a"],
+        ),
+        ({**obj(a={"$ref": "#/$defs/N%20m"}), "$defs": {"N m": PERSONAL}}, {"a": "x"}, ["/a"]),
+        # As the validator reads them: Python has Arabic digits among \d, and no BOM among \s.
+        ({"patternProperties": {r"^\D+$": PERSONAL}}, {"٣": "x"}, ["/٣"]),
+        ({"patternProperties": {r"^\s$": PERSONAL}}, {"\ufeff": "x"}, ["/\ufeff"]),
+        ({"patternProperties": {r"^\p{Lu}": PERSONAL}}, {"Ö": "x", "ö": "y"}, ["/Ö"]),
     ],
 )
 def test_marked_members_are_found_by_their_path(schema, payload, expected):
@@ -83,6 +100,7 @@ def test_forbidden_members_are_found_apart_from_sensitive_ones():
         ({**obj(a={"type": "string"}), "allOf": [obj(a=PERSONAL)]}, "in both"),
         (obj(a={"$ref": "https://elsewhere.example/schema"}), "leaves the document"),
         (obj(a={"$ref": "#/$defs/nothing"}), "points to nothing"),
+        (obj(a={"$id": "https://example.com/a", **PERSONAL}), r"\$id of its own"),
     ],
 )
 def test_a_mark_that_cannot_be_acted_upon_is_refused(schema, reason):
@@ -101,6 +119,43 @@ def test_the_wire_schema_has_the_wrapper_in_place_of_sensitive_members():
     assert wire["properties"]["id"] == {"type": "integer"}
     assert wire["required"] == ["mail"]
     assert "x-gdpr-sensitive" not in json.dumps(wire)
+
+
+def discriminated(kind, **properties):
+    return {**obj(kind={"const": kind, "x-gdpr-sensitive": True}, **properties)}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"oneOf": [discriminated("person"), discriminated("firm")]},
+        {
+            "oneOf": [discriminated("person"), discriminated("firm")],
+            "anyOf": [{"minProperties": 1}],
+        },
+        {
+            **obj(kind=PERSONAL),
+            "if": discriminated("firm"),
+            "then": {"required": ["number"]},
+        },
+        {**obj(kind=PERSONAL), "not": obj(kind={"type": "object"})},
+        obj(kind=PERSONAL, all={"items": obj(to=PERSONAL), "contains": obj(to={"const": "x"})}),
+    ],
+)
+def test_what_decides_by_a_sealed_value_is_not_asked_while_it_is_sealed(schema):
+    clear, wire = {"kind": "person", "all": [{"to": "x"}]}, Marks(schema).wire_schema(SEALED_MEMBER)
+    assert CompiledSchema(schema).violations(clear) == []
+    travelling = {"kind": SEALED, "all": [{"to": SEALED}]}
+    assert CompiledSchema(wire).violations(travelling) == []
+    assert CompiledSchema(wire).violations({**travelling, "kind": "person"}) != []
+
+
+def test_names_that_the_schema_does_not_give_are_not_shown():
+    schema = obj(by_mail={"additionalProperties": obj(name=PERSONAL)})
+    payload = {"by_mail": {"ayse@example.com": {"name": "x"}}}
+    (member,) = Marks(schema).members(payload, Mark.SENSITIVE)
+    assert (member.pointer, member.shown) == ("/by_mail/ayse@example.com/name", "/by_mail/*/name")
+    assert "ayse" not in repr(member)
 
 
 def test_a_member_can_be_asked_for_by_its_pointer():

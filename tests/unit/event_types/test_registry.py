@@ -102,8 +102,11 @@ def test_the_same_version_by_two_classes_is_refused():
         (type("NoSchema", (), {}), {}, "no 'schema'"),
         (type("Faulty", (), {"schema": {"type": "strin"}}), {}, "not a valid JSON Schema"),
         (BySchema, {"version": 0}, "from 1 to"),
+        (BySchema, {"version": 1.5}, "whole number"),
+        (BySchema, {"version": True}, "whole number"),
         (BySchema, {"index_by": "/nothing"}, "no member"),
         (BySchema, {"index_by": "name"}, "no member"),
+        (BySchema, {"index_by": "/²"}, "no member"),
         (BySchema, {"aggregate_id": "/name"}, "orders messages"),
         (BySchema, {"sequence": "/name"}, "orders messages"),
     ],
@@ -112,6 +115,12 @@ def test_a_faulty_event_type_is_refused_and_named(definition, options, reason):
     with pytest.raises(InvalidEventType, match=reason) as caught:
         event_type(TOPIC, **options)(definition)
     assert TOPIC in str(caught.value)
+
+
+@pytest.mark.parametrize("topic", ["", "invoice issued", "invoice.*", "invoice..issued"])
+def test_a_topic_that_nobody_could_enqueue_is_refused(topic):
+    with pytest.raises(InvalidEventType, match="words separated by dots"):
+        event_type(topic)(BySchema)
 
 
 def test_upcasters_lead_one_version_at_a_time_to_the_newest():
