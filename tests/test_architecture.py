@@ -26,6 +26,7 @@ OWNERS = {
     "pika": {"brokers.rabbitmq", "publishers.rabbitmq", "consumers.rabbitmq"},
     "celery": {"consumers.celery", "publishers.celery", "tasks", "contrib.celery"},
     "kombu": {"consumers.celery", "publishers.celery", "contrib.celery"},
+    "confluent_kafka": {"publishers.kafka"},
     "psycopg": {"databases.postgresql"},
 }
 
@@ -52,6 +53,7 @@ PURE = [
     "wire.amqp",
     "wire.celery",
     "wire.cloudevents",
+    "wire.kafka",
 ]
 EXISTING = [name for name in PURE if (PACKAGE / (name.replace(".", "/") + ".py")).exists()]
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
@@ -25,6 +24,7 @@ import pytest
 from django_outbox.publishers.rabbitmq import RabbitMQPublisher
 from tests.support import services
 from tests.support.certificates import Authority
+from tests.support.ports import free_port
 from tests.support.proxy import TcpProxy
 
 _LIB = Path("/usr/lib/rabbitmq/bin")
@@ -180,11 +180,11 @@ class Node:
 
     def __init__(self, base: Path) -> None:
         self._base = base
-        self.port = _free_port()
+        self.port = free_port()
         self._name = f"outbox_{os.getpid()}@localhost"
         self._process: subprocess.Popen[bytes] | None = None
         self.broker = Broker(f"amqp://guest:guest@127.0.0.1:{self.port}/%2F")
-        self.tls_port = _free_port()
+        self.tls_port = free_port()
         self.authority = Authority(base)
         certificate, key = self.authority.issue("server", "localhost")
         (base / "rabbitmq.conf").write_text(
@@ -204,7 +204,7 @@ class Node:
             **os.environ,
             "HOME": str(base),
             "RABBITMQ_NODENAME": self._name,
-            "RABBITMQ_DIST_PORT": str(_free_port()),
+            "RABBITMQ_DIST_PORT": str(free_port()),
             "RABBITMQ_CONFIG_FILE": str(base / "rabbitmq"),
             "RABBITMQ_CONF_ENV_FILE": str(base / "none"),
             "RABBITMQ_MNESIA_BASE": str(base / "data"),
@@ -298,10 +298,3 @@ def rabbitmq_node() -> Iterator[Node]:
     finally:
         node.stop()
         shutil.rmtree(base, ignore_errors=True)
-
-
-def _free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port: int = sock.getsockname()[1]
-        return port
