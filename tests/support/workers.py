@@ -154,8 +154,9 @@ class Workers:
         Returns when its log says ``ready``.
         """
         given = ["--concurrency", "2", "--loglevel", "INFO", "--without-gossip"]
+        given += ["--without-mingle", "--hostname", f"worker{self._count}@%h"]
         worker = self._run(
-            ["-m", "celery", "--app", app, "worker", *given, "--without-mingle", *arguments],
+            ["-m", "celery", "--app", app, "worker", *given, *arguments],
             outbox,
             CHILD_BROKER=broker,
             CHILD_QUEUE=queue,
