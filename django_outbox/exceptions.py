@@ -6,7 +6,7 @@ value from a payload.
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from uuid import UUID
 
 
@@ -234,4 +234,18 @@ class ResponseNotStorable(OutboxError):
         super().__init__(
             f"An idempotent view returned a {kind}, which streams and can be read only once. Return"
             " an HttpResponse, or leave @idempotent_request away."
+        )
+
+
+class NoQueueOfConsumer(OutboxError):
+    """It is not known where one consumer alone can be sent messages. Nothing was sent."""
+
+
+class ReplayStopped(OutboxError):
+    """A message that is replayed to one consumer was not confirmed. What came before it was sent."""
+
+    def __init__(self, sent: int, message_id: UUID, reason: str, since: datetime) -> None:
+        super().__init__(
+            f"Stopped after {sent:,} messages: {message_id} was not confirmed ({reason}). Go on from"
+            f" there with --since {since.isoformat()}; what its consumer has processed it skips."
         )

@@ -9,8 +9,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.conf import settings
+from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models.functions import Now
+from django.db.models.sql import Query
 from django.db.models.sql.compiler import SQLCompiler
 from django.utils import timezone
 
@@ -28,6 +30,24 @@ class DatabaseNow(Now):
         self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **context: Any
     ) -> tuple[str, Any]:
         return self.as_sql(compiler, connection, template="UTC_TIMESTAMP(6)", **context)
+
+
+def sql_of_now(connection: BaseDatabaseWrapper) -> tuple[str, Any]:
+    """``DatabaseNow`` for raw SQL, with its parameters."""
+    query = Query(None)
+    sql, params = query.get_compiler(connection=connection).compile(
+        DatabaseNow().resolve_expression(query)
+    )
+    return sql, params
+
+
+def read_clock(alias: str) -> datetime:
+    """What time it is for the database of this alias, in UTC."""
+    connection = connections[alias]
+    sql, params = sql_of_now(connection)
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT {sql}", params)
+        return as_moment(cursor.fetchone()[0], connection)
 
 
 def as_stored(value: datetime, connection: BaseDatabaseWrapper) -> datetime:

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from django.db import connections
 from django.db.models import QuerySet
 
-from django_outbox.databases.clock import DatabaseNow, as_moment
+from django_outbox.databases.clock import as_moment, sql_of_now
 from django_outbox.databases.estimates import compiled, estimated_rows
 from django_outbox.databases.held_back import HeldBack
 from django_outbox.models import OutboxMessageQuerySet
@@ -80,9 +80,8 @@ def _states(messages: OutboxMessageQuerySet) -> dict[str, _Query]:
 def _ask(alias: str, questions: list[tuple[str, _Query]]) -> list[Any]:
     """The time, and the answer to each question, in one statement."""
     connection = connections[alias]
-    query = questions[0][1].query
-    now, params = query.get_compiler(alias).compile(DatabaseNow().resolve_expression(query))
-    columns, params = [now], [*params]
+    now, now_params = sql_of_now(connection)
+    columns, params = [now], [*now_params]
     for template, asked in questions:
         sql, its_params = compiled(asked)
         columns.append(f"({template.format(sql)})")

@@ -96,6 +96,13 @@ class WorkQueue:
         return f"{self.name}.dead"
 
     @property
+    def entrance(self) -> tuple[str, str]:
+        """The exchange and the routing key by which a message gets into this queue and no other."""
+        if self.partitions:
+            return f"{self.name}.partitions", self.name
+        return "", self.name
+
+    @property
     def wait_queues(self) -> tuple[tuple[int, str], ...]:
         """The wait queues by their delay in seconds; none where order is kept."""
         if self.is_ordered:
@@ -146,7 +153,7 @@ class Topology:
             for pattern in queue.patterns:
                 yield Binding(self.exchange, queue.name, pattern)
             return
-        hashing = f"{queue.name}.partitions"
+        hashing, _ = queue.entrance
         yield Exchange(hashing, CONSISTENT_HASH, {"hash-header": PARTITION_HEADER})
         for name in queue.names:
             yield Binding(hashing, name, "1")  # the key is the weight: an equal share each

@@ -72,6 +72,14 @@ def test_partitions_hang_on_a_consistent_hash_of_the_aggregate_and_have_one_acti
     assert not [i for i in found if isinstance(i, Queue) and ".retry." in i.name]
 
 
+def test_a_queues_entrance_leads_nowhere_else() -> None:
+    assert WorkQueue("ledger").entrance == ("", "ledger")
+    exchange, _ = WorkQueue("ledger", partitions=2).entrance
+    assert Exchange(exchange, "x-consistent-hash", {"hash-header": "ce-partitionkey"}) in items(
+        WorkQueue("ledger", partitions=2)
+    )
+
+
 def test_everything_needs_only_what_came_before_it() -> None:
     there: set[str] = {""}
     for item in items(LEDGER, WorkQueue("parted", ("#",), partitions=3)):
