@@ -17,6 +17,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_outbox.conf import outbox_settings, settings_problems
 from django_outbox.databases import KNOWN_VENDORS, database_for, outbox_alias
+from django_outbox.databases.base import AUTOCOMMIT_IS_OFF
 from django_outbox.models import OutboxMessage
 
 #: Apps that bring tables but no business: theirs may lie anywhere.
@@ -42,6 +43,8 @@ def check_database(
         found.append(tables_not_allowed(alias))
     if outbox_settings().wakeup == "notify" and not database_for(alias).supports_notify:
         found.append(notify_without_postgresql(alias, vendor))
+    if not connections[alias].settings_dict["AUTOCOMMIT"]:
+        found.append(autocommit_off(alias))
     if vendor == "sqlite" and not _begins_immediate(connections[alias]):
         found.append(sqlite_not_immediate(alias))
     if vendor == "mysql" and _chosen_isolation(connections[alias]) not in (_READ_COMMITTED, None):
@@ -169,6 +172,15 @@ def no_skip_locked(alias: str) -> Error:
         " other.",
         hint="Use MySQL 8.0.1, MariaDB 10.6 or a later version.",
         id="django_outbox.E015",
+    )
+
+
+def autocommit_off(alias: str) -> Error:
+    return Error(
+        AUTOCOMMIT_IS_OFF.format(alias=alias),
+        hint="Leave AUTOCOMMIT out of the alias's settings. A view or a task that manages its"
+        " transaction by hand may call set_autocommit(False) for itself.",
+        id="django_outbox.E016",
     )
 
 

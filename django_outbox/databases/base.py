@@ -23,10 +23,12 @@ from django.db.backends.utils import CursorWrapper
 from django_outbox.batches import Batch, Limits, Settlement, Verdict
 from django_outbox.conf import outbox_settings
 from django_outbox.databases.clock import as_model_value
+from django_outbox.databases.connecting import refresh
 from django_outbox.databases.errors import is_retryable
 from django_outbox.databases.free_rows import Dialect, Fragment, held_back
 from django_outbox.databases.outcomes import Lease, Outcomes
 from django_outbox.databases.rows import claimed_rows
+from django_outbox.exceptions import ImproperlyConfiguredOutbox
 from django_outbox.routing import Ordering
 
 logger = logging.getLogger(__name__)
@@ -37,6 +39,12 @@ TRANSACTION_ATTEMPTS = 5
 CLAIM_LOCK_TIMEOUT = 10
 #: Rows in one INSERT.
 ROWS_PER_STATEMENT = 1000
+
+#: Producers may manage their transactions by hand; whatever else works on the outbox commits by itself.
+AUTOCOMMIT_IS_OFF = (
+    "DATABASES[{alias!r}]['AUTOCOMMIT'] is off, or set_autocommit(False) was called: what a relay claims"
+    " and settles would not be committed, and every message would be published again."
+)
 
 T = TypeVar("T")
 
@@ -225,20 +233,19 @@ class Database(ABC):
 
     @contextmanager
     def transaction(self) -> Iterator[CursorWrapper]:
-        """A short transaction of its own, and a cursor in it."""
+        """A short transaction of its own, and a cursor in it.
+
+        Raises ``ImproperlyConfiguredOutbox`` where autocommit is off: nothing would ever be committed.
+        """
+        connection = self.connection
+        if not connection.in_atomic_block and not connection.get_autocommit():
+            raise ImproperlyConfiguredOutbox(AUTOCOMMIT_IS_OFF.format(alias=self.alias))
         with transaction.atomic(using=self.alias), self.connection.cursor() as cursor:
             yield cursor
 
     def refresh_connection(self) -> None:
-        """Close this thread's connection if it broke or is too old: for loops, between two turns.
-
-        ``CONN_MAX_AGE = 0`` closes a connection at the end of a request. A loop has none: it keeps
-        its connection, rather than making a new one at every poll.
-        """
-        connection = self.connection
-        if connection.settings_dict["CONN_MAX_AGE"] == 0:
-            connection.close_at = None
-        connection.close_if_unusable_or_obsolete()
+        """Close this thread's connection if it broke or is too old: for loops, between two turns."""
+        refresh(self.connection)
 
     @cached_property
     def table(self) -> str:

@@ -16,10 +16,11 @@ import selectors
 import time
 from typing import Any
 
-from django.db import DatabaseError, InterfaceError, connections
+from django.db import DatabaseError, InterfaceError
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_outbox.databases.base import WorkListener
+from django_outbox.databases.connecting import own_connection
 from django_outbox.databases.errors import is_disconnect, is_lock_timeout
 
 logger = logging.getLogger(__name__)
@@ -88,9 +89,10 @@ class PostgreSQLListener(WorkListener):
 
     def _connected(self) -> BaseDatabaseWrapper:
         if self._connection is None:
-            connection = connections.create_connection(self._alias)
+            connection = own_connection(self._alias)
             with connection.cursor() as cursor:
                 cursor.execute(f"SET lock_timeout = '{ANNOUNCE_TIMEOUT}ms'")
+                cursor.execute("SET statement_timeout = 0")
                 cursor.execute("SELECT %s::regclass::oid", [self._table])
                 (oid,) = cursor.fetchone()
                 cursor.execute(f'LISTEN "django_outbox_{oid}"')

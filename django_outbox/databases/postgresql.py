@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from hashlib import blake2b
 from typing import Any
 from uuid import UUID
 
-from django.db import DatabaseError, NotSupportedError, OperationalError
+from django.db import NotSupportedError, OperationalError
 from django.db.backends.postgresql.psycopg_any import is_psycopg3
 
 from django_outbox.batches import Limits
 from django_outbox.databases.array_literals import plain_array, text_array
 from django_outbox.databases.base import CLAIM_LOCK_TIMEOUT, WorkListener
+from django_outbox.databases.connecting import own_connection
 from django_outbox.databases.errors import is_lock_timeout
 from django_outbox.databases.free_rows import Dialect, Fragment, free_rows
 from django_outbox.databases.listening import CLAIM_LOCK, PostgreSQLListener, lock_key
@@ -98,13 +99,16 @@ WHERE message.id = verdict.id AND message.lease_token = %s
 RETURNING message.id
 """
 
-# For the claim's transaction only. Walk the indexes in their order and look sets up by hash, even where
-# the statistics are of a time when the table looked different, as a queue's always are; room for a
-# million aggregates in those sets; no compiling of a statement that runs for milliseconds.
-_PLAN_OF_THE_CLAIM = """
-SELECT set_config('enable_seqscan', 'off', TRUE), set_config('enable_bitmapscan', 'off', TRUE),
-    set_config('jit', 'off', TRUE), set_config('work_mem',
-        greatest(pg_size_bytes(current_setting('work_mem')) / 1024, 65536)::text, TRUE)
+# For the claim's transaction only. No relay waits for ever, nor keeps others waiting. Walk the indexes
+# in their order and look sets up by hash, even where the statistics are of a time when the table looked
+# different, as a queue's always are; room for a million aggregates in those sets; no compiling of a
+# statement that runs for milliseconds.
+_SETTINGS_OF_THE_CLAIM = f"""
+set_config('lock_timeout', '{CLAIM_LOCK_TIMEOUT}s', TRUE),
+set_config('idle_in_transaction_session_timeout', '{CLAIM_LOCK_TIMEOUT}s', TRUE),
+set_config('enable_seqscan', 'off', TRUE), set_config('enable_bitmapscan', 'off', TRUE),
+set_config('jit', 'off', TRUE), set_config('work_mem',
+    greatest(pg_size_bytes(current_setting('work_mem')) / 1024, 65536)::text, TRUE)
 """
 
 
@@ -121,11 +125,11 @@ class PostgreSQL(PostgreSQLInserts):
     def _take(self, limits: Limits, lease: Lease) -> Sequence[Sequence[Any]]:
         sql, params = self._with_free(_CLAIM, limits, returning=_RETURNING)
         params += (limits.rows, limits.bytes, lease.token, lease.seconds, lease.leased_by)
-        prepare = self._prepare_claim(limits)
+        statements = self._prepare_claim(limits)
         try:
             with self.transaction() as cursor:
-                if prepare:
-                    cursor.execute(prepare)
+                for statement in statements:
+                    cursor.execute(statement)
                 cursor.execute(sql, params)
                 rows: list[tuple[Any, ...]] = cursor.fetchall()
         except OperationalError as error:
@@ -135,24 +139,24 @@ class PostgreSQL(PostgreSQLInserts):
             return []
         return rows
 
-    def _prepare_claim(self, limits: Limits) -> str:
-        """Statements, sent in one go, that let one relay after the other claim ordered messages.
+    def _prepare_claim(self, limits: Limits) -> list[str]:
+        """Statements that let one relay after the other claim ordered messages.
 
         A relay cannot see a lease that another has not committed yet. The lock is taken before the
         claim's statement, and at READ COMMITTED, so that the claim's snapshot is newer than the lock.
         A relay that freezes in its claim is thrown out by the server after a while.
+
+        One command each: the driver may prepare what it is given, and prepares no more than one.
         """
-        statements = []
+        statements, calls = [], []
         if not self.connection.in_atomic_block:
-            statements += [
-                "SET TRANSACTION ISOLATION LEVEL READ COMMITTED",
-                f"SET LOCAL lock_timeout = '{CLAIM_LOCK_TIMEOUT}s'",
-                f"SET LOCAL idle_in_transaction_session_timeout = '{CLAIM_LOCK_TIMEOUT}s'",
-                _PLAN_OF_THE_CLAIM,
-            ]
+            statements.append("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
+            calls.append(_SETTINGS_OF_THE_CLAIM)
         if not limits.unordered.is_everything:
-            statements.append(f"SELECT pg_advisory_xact_lock({lock_key(self._oid(), CLAIM_LOCK)})")
-        return "; ".join(statements)
+            calls.append(f"pg_advisory_xact_lock({lock_key(self._oid(), CLAIM_LOCK)})")
+        if calls:
+            statements.append(f"SELECT {', '.join(calls)}")
+        return statements
 
     def _with_free(self, sql: str, limits: Limits, **parts: str) -> Fragment:
         """The statement, and the parameters of its first part, for the rows that the limits allow."""
@@ -198,22 +202,16 @@ class PostgreSQL(PostgreSQLInserts):
     def one_at_a_time(self, name: str) -> Iterator[bool]:
         digest = blake2b(f"django_outbox:{name}".encode(), digest_size=8).digest()
         key = int.from_bytes(digest, signed=True)
-        with self.connection.cursor() as cursor:
-            cursor.execute("SELECT pg_try_advisory_lock(%s)", [key])
-            (mine,) = cursor.fetchone()
-        try:
+        # The lock of a transaction, on a connection of its own: the lock of a session would outlive its
+        # owner where a pool or a pooler hands the session on. It holds neither rows nor a snapshot.
+        with closing(own_connection(self.alias)) as connection:
+            connection.set_autocommit(False)
+            with connection.cursor() as cursor:
+                cursor.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
+                cursor.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
+                cursor.execute("SELECT pg_try_advisory_xact_lock(%s)", [key])
+                (mine,) = cursor.fetchone()
             yield mine
-        finally:
-            if mine:
-                self._unlock(key)
-
-    def _unlock(self, key: int) -> None:
-        try:
-            with self.connection.cursor() as cursor:
-                cursor.execute("SELECT pg_advisory_unlock(%s)", [key])
-        except DatabaseError:
-            # The connection or its transaction is broken: the lock ends with the session.
-            self.connection.close()
 
     def _oid(self) -> str:
         """SQL of the table's OID, which tells it from its namesakes in other schemas."""

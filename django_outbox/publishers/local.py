@@ -12,6 +12,7 @@ from typing import Any, ClassVar, assert_never
 from django_outbox.consumers.delivery import attempt
 from django_outbox.consumers.registry import consumers_for
 from django_outbox.consumers.verdicts import Failed, Failure
+from django_outbox.databases.connecting import refresh_all
 from django_outbox.exceptions import ImproperlyConfiguredOutbox
 from django_outbox.messages import Message
 from django_outbox.publishers.base import Outcome, Receipt
@@ -62,6 +63,8 @@ class LocalPublisher:
         return problems
 
     def _receipt(self, message: Message) -> Receipt:
+        # No request ends here: a handler's connection that broke would stay broken.
+        refresh_all()
         try:
             consumers = consumers_for(message.topic)
         except ImproperlyConfiguredOutbox as error:

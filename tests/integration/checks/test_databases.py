@@ -97,6 +97,12 @@ def test_routers_that_keep_the_tables_out_are_an_error(route, ids):
     assert ids() == ["django_outbox.E014"]
 
 
+def test_an_alias_without_autocommit_is_an_error(add_database, write_to, ids):
+    add_database("other", NAME=":memory:", AUTOCOMMIT=False)
+    write_to("other")
+    assert "django_outbox.E016" in ids()
+
+
 @pytest.mark.parametrize("options", [{}, {"transaction_mode": "DEFERRED"}])
 def test_sqlite_that_begins_as_a_reader_is_reported(options, add_database, write_to, ids):
     add_database("other", NAME="/tmp/not-opened.sqlite3", OPTIONS=options)

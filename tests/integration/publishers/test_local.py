@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from django.db import connections
 
 from django_outbox.consumers import consumer
 from django_outbox.consumers.registry import isolated_registry
@@ -120,6 +121,24 @@ def test_a_database_that_is_away_counts_as_the_broker(database):
     with database_away():
         (receipt,) = publish(received())
     assert receipt.outcome is Outcome.BROKER_DOWN
+
+
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+def test_a_connection_of_a_handler_that_broke_is_replaced_whatever_its_alias(database):
+    sessions = []
+
+    @consumer("invoice.*", name="reader")
+    def handle(message: Message) -> None:
+        with connections["postgresql"].cursor() as cursor:
+            cursor.execute("SELECT pg_backend_pid()")
+            sessions.extend(cursor.fetchone())
+
+    assert publish(received())[0].outcome is Outcome.CONFIRMED
+    with connections["default"].cursor() as cursor:
+        cursor.execute("SELECT pg_terminate_backend(%s)", sessions)
+    first, second = publish(received(), received())
+    assert (first.outcome, second.outcome) == (Outcome.FAILED, Outcome.CONFIRMED)
+    assert sessions[0] != sessions[1]
 
 
 def test_its_only_option_is_checked():
