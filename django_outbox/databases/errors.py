@@ -21,6 +21,16 @@ _GONE_STATES = frozenset({"57P01", "57P02", "57P03", "57P05", "25P03", "25P04", 
 _GONE_NUMBERS = frozenset(
     {0, 1040, 1053, 1129, 1203, 1290, 1792, 1836, 1927, 2002, 2003, 2006, 2013, 2055, 4031}
 )
+#: The server gives a statement up: a time-out of its own (or somebody who cancels it), and class 53,
+#: which is added below: no room on the disk, no memory, no connection left.
+_OVERLOADED_STATES = frozenset({"57014"})
+#: No room, no memory, temporary space; time-outs of statements (MySQL, MariaDB); a cancelled statement.
+_OVERLOADED_NUMBERS = frozenset({1021, 1037, 1038, 1041, 1114, 3024, 1969, 1317})
+
+#: A table or a column that does not exist.
+_UNKNOWN_STATES = frozenset({"42P01", "42703"})
+_UNKNOWN_NUMBERS = frozenset({1146, 1054})
+_UNKNOWN_TEXTS = ("no such table", "no such column", "has no column named")
 
 
 def is_retryable(error: BaseException) -> bool:
@@ -51,8 +61,29 @@ def is_disconnect(error: BaseException) -> bool:
 
 
 def may_pass(error: BaseException) -> bool:
-    """Whether the same work may succeed later: the database is away, or others hold what it needs."""
-    return is_disconnect(error) or is_retryable(error)
+    """Whether the same work may succeed later: the database is away, too busy, or others hold a lock."""
+    return is_disconnect(error) or is_retryable(error) or _is_overload(error)
+
+
+def is_unmigrated(error: BaseException) -> bool:
+    """Whether a table or a column is missing: migrations have not run on this database, or not all."""
+    if not isinstance(error, DatabaseError):
+        return False
+    state, number, text = _identity(error)
+    if state or number is not None:
+        return state in _UNKNOWN_STATES or number in _UNKNOWN_NUMBERS
+    return any(known in text for known in _UNKNOWN_TEXTS)
+
+
+def _is_overload(error: BaseException) -> bool:
+    if not isinstance(error, DatabaseError):
+        return False
+    state, number, text = _identity(error)
+    if state:
+        return state in _OVERLOADED_STATES or state.startswith("53")
+    if number is not None:
+        return number in _OVERLOADED_NUMBERS
+    return "database or disk is full" in text
 
 
 def is_serialization_failure(error: BaseException) -> bool:
@@ -71,11 +102,14 @@ def is_duplicate_key(error: BaseException) -> bool:
 
 
 def _identity(error: DatabaseError) -> tuple[str, int | None, str]:
-    """The SQLSTATE, the server's error number and the text, as far as the driver gives them."""
+    """PostgreSQL's SQLSTATE, or MySQL's error number, and the text, as far as the driver gives them.
+
+    Some drivers of MySQL know an SQLSTATE as well, which says less than the number.
+    """
     cause = error.__cause__ or error
-    state = getattr(cause, "sqlstate", None) or getattr(cause, "pgcode", None) or ""
     number = cause.args[0] if cause.args and isinstance(cause.args[0], int) else None
-    return str(state), number, str(cause)
+    state = getattr(cause, "sqlstate", None) or getattr(cause, "pgcode", None) or ""
+    return "" if number is not None else str(state), number, str(cause)
 
 
 def _is_of_postgresql(error: DatabaseError) -> bool:

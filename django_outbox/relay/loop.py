@@ -14,12 +14,14 @@ from datetime import timedelta
 from time import monotonic, sleep
 
 from django.db import Error as DatabaseError
+from django.db import NotSupportedError
 
 from django_outbox.backoff import retry_delay
 from django_outbox.batches import Batch, Claimed, Limits, Released, Verdict
 from django_outbox.conf import OutboxSettings, outbox_settings
 from django_outbox.databases import Database, database_for, outbox_alias
 from django_outbox.databases.errors import may_pass
+from django_outbox.exceptions import ImproperlyConfiguredOutbox
 from django_outbox.publishers.base import Publisher, Receipt
 from django_outbox.publishers.registry import publisher_for as registered_publisher
 from django_outbox.relay.breakers import Breakers
@@ -254,8 +256,13 @@ class Relay:
         return self.database.seconds_until_due(limits)
 
     def _wakeup(self) -> Wakeup:
-        listener = self.database.listener() if self.settings.wakeup == "notify" else None
-        return Wakeup(self.settings.poll_interval, listener)
+        if self.settings.wakeup == "poll":
+            return Wakeup(self.settings.poll_interval)
+        try:
+            return Wakeup(self.settings.poll_interval, self.database.listener())
+        except NotSupportedError as error:
+            problem = f"OUTBOX['WAKEUP'] is 'notify', which cannot be on this database: {error}"
+            raise ImproperlyConfiguredOutbox(problem) from error
 
     def _tell(self, *, stopped: bool = False) -> None:
         self._presence.tell(self.totals, self._breakers.outages, stopped=stopped)

@@ -21,6 +21,9 @@ from django_outbox.testing import ScriptedPublisher
 from tests.conftest import EVERY_DATABASE
 from tests.support.relay_children import rabbitmq_outbox, relay_process
 from tests.support.threads import Worker, wait_until
+from tests.support.workers import workers
+
+__all__ = ["workers"]
 
 
 def enqueued(count, aggregates=0):
@@ -86,19 +89,24 @@ def test_a_relay_that_is_stopped_exits_with_0_and_leaves_no_lease(database, rabb
     assert set(OutboxMessage.objects.pending().values_list("attempts", flat=True)) <= {0}
 
 
-def test_a_second_signal_ends_the_relay_at_once(database, rabbitmq):
-    exchange = rabbitmq.exchange()
+def test_a_second_signal_ends_the_relay_at_once(database, rabbitmq, workers):
     enqueued(10)
     with rabbitmq.proxy() as proxy:
         proxy.stall()
-        outbox = rabbitmq_outbox(
-            rabbitmq.through(proxy), exchange, SHUTDOWN_TIMEOUT=300, stack_timeout=15
+        relay = workers.outbox_relay(
+            rabbitmq_outbox(
+                rabbitmq.through(proxy),
+                rabbitmq.exchange(),
+                SHUTDOWN_TIMEOUT=300,
+                stack_timeout=15,
+            )
         )
-        with relay_process(outbox) as relay:
-            wait_until(in_flight, "it waits for the broker")
-            relay.signal(signal.SIGTERM)
-            relay.signal(signal.SIGINT)
-            assert relay.wait() in (EXIT_AT_ONCE, 0)
+        wait_until(lambda: in_flight() and proxy.accepted, "it waits for the broker")
+        relay.signal(signal.SIGTERM)
+        relay.wait_for_line("Stopping: SIGTERM")
+        relay.signal(signal.SIGINT)
+        assert relay.wait() == EXIT_AT_ONCE
+    assert in_flight(), "nothing was settled any more"
 
 
 @pytest.mark.parametrize(("bound", "code"), [(True, 0), (False, 1)])

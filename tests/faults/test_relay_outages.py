@@ -13,6 +13,7 @@ from django_outbox.relay.loop import Relay
 from django_outbox.relay.settle import Totals
 from django_outbox.relay.shutdown import Stop
 from django_outbox.testing import ScriptedPublisher
+from tests.support.aliases import set_up
 from tests.support.outages import database_away
 from tests.support.relay_children import rabbitmq_outbox
 from tests.support.threads import Worker, wait_until
@@ -215,6 +216,19 @@ def test_a_database_that_somebody_holds_locked_is_waited_for(
         wait_until(lambda: "does not let the relay work" in caplog.text, "the relay is locked out")
     wait_until(lambda: publisher.received, "the relay goes on")
     wait_until(lambda: "The database is back" in caplog.text, "and says so")
+
+
+def test_a_database_that_gives_statements_up_is_waited_for(database, running, caplog):
+    caplog.set_level(logging.INFO, "django_outbox")
+    publisher = ScriptedPublisher()
+    with set_up(OPTIONS={"options": "-c statement_timeout=50ms"}):
+        with transaction.atomic():
+            enqueue("invoice.issued", {"n": 1})
+            with connection.cursor() as cursor:
+                cursor.execute("LOCK TABLE django_outbox_outboxmessage IN EXCLUSIVE MODE")
+            running(Relay(publisher_for=lambda alias: publisher))
+            wait_until(lambda: "does not let the relay work" in caplog.text, "a claim was given up")
+        wait_until(lambda: publisher.received, "the relay goes on")
 
 
 @pytest.mark.parametrize("database", ["postgresql", "mysql"], indirect=True)

@@ -85,8 +85,12 @@ class Process:
 
     def stop(self) -> int:
         """SIGTERM, and its exit code."""
-        self._process.terminate()
-        return self._process.wait(PATIENCE)
+        self.signal(signal.SIGTERM)
+        return self.wait()
+
+    def signal(self, number: int) -> None:
+        """Send it a signal that it may answer in its own way."""
+        self._process.send_signal(number)
 
     def close(self) -> None:
         """End it and everything it has started."""

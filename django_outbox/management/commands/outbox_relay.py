@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
+from django.db import Error as DatabaseError
 from django.db import connections
 
 from django_outbox.conf import OutboxSettings, outbox_settings
 from django_outbox.databases import database_for, outbox_alias
+from django_outbox.databases.errors import is_unmigrated, may_pass
 from django_outbox.exceptions import ImproperlyConfiguredOutbox
 from django_outbox.publishers.registry import close_publishers
 from django_outbox.relay.loop import Relay
@@ -61,6 +63,8 @@ class Command(BaseCommand):
                     relay.run(stop)
         except ImproperlyConfiguredOutbox as error:
             raise CommandError(str(error)) from error
+        except DatabaseError as error:
+            raise _explained(error) from error
         finally:
             close_publishers()
             if liveness:
@@ -91,6 +95,18 @@ class Command(BaseCommand):
         finally:
             logger.removeHandler(handler)
             logger.setLevel(level)
+
+
+def _explained(error: DatabaseError) -> Exception:
+    """What people can act on, where it is known; else the error as it is."""
+    if is_unmigrated(error):
+        return CommandError(
+            "The outbox's tables are not there, or not as new as the code: migrate."
+        )
+    if may_pass(error):
+        kind = type(error.__cause__ or error).__name__
+        return CommandError(f"The database does not let the relay work now ({kind}).")
+    return error
 
 
 def _alias(database: str | None) -> str:

@@ -9,7 +9,7 @@ import pytest
 from django.db import Error, IntegrityError, ProgrammingError, connection, connections, transaction
 
 from django_outbox.databases import Database
-from django_outbox.databases.errors import is_disconnect, is_retryable
+from django_outbox.databases.errors import is_disconnect, is_retryable, is_unmigrated, may_pass
 from django_outbox.models import OutboxMessage
 from tests.support.isolation import isolation
 from tests.support.rows import LIMITS, new_message, write
@@ -169,7 +169,7 @@ def test_a_server_that_does_not_answer_is_gone(database: Database) -> None:
         connections.settings["default"] = answering
 
 
-@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+@SERVERS
 def test_a_standby_is_as_good_as_gone(database: Database) -> None:
     def write_to_a_standby() -> None:
         with transaction.atomic():
@@ -177,6 +177,31 @@ def test_a_standby_is_as_good_as_gone(database: Database) -> None:
             OutboxMessage.objects.update(leased_by="x")
 
     assert kind(error_of(write_to_a_standby)) == "gone"
+
+
+@SERVERS
+def test_a_statement_that_the_server_gives_up_may_pass(database: Database) -> None:
+    """As it does with a time-out for all statements of a role, while it is busy."""
+    if database.vendor == "postgresql":
+        impatient, long = "SET statement_timeout = '10ms'", "SELECT pg_sleep(60)"
+    else:
+        # MariaDB's SLEEP() would return early instead.
+        impatient = "SET max_statement_time = 0.01"
+        long = "SELECT count(*) FROM seq_1_to_1000000 AS a, seq_1_to_1000000 AS b"
+    run(impatient)
+    error = error_of(lambda: run(long))
+    connection.close()
+    assert kind(error) == "neither"
+    assert may_pass(error)
+
+
+@EVERYWHERE
+def test_what_migrations_would_have_made_is_told_from_other_mistakes(database: Database) -> None:
+    assert is_unmigrated(error_of(lambda: run("SELECT 1 FROM no_such_table")))
+    assert is_unmigrated(error_of(lambda: run("UPDATE testapp_balance SET no_such_column = 1")))
+    mistake = error_of(lambda: run("SELECT FROM WHERE"))
+    assert not is_unmigrated(mistake)
+    assert not may_pass(mistake)
 
 
 @EVERYWHERE
