@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import timedelta
 from time import monotonic, sleep
 
@@ -32,6 +32,7 @@ from django_outbox.relay.publish import BatchPublishing
 from django_outbox.relay.settle import PATIENCE, Totals, settle
 from django_outbox.relay.shutdown import Stop
 from django_outbox.relay.verdicts import exhausted, is_exhausted, verdict
+from django_outbox.relay.vitals import Condition, Watcher
 from django_outbox.relay.wakeup import Wakeup
 from django_outbox.topics import EVERY_TOPIC, TopicSelection
 
@@ -53,9 +54,9 @@ class Relay:
         *,
         publisher_for: Callable[[str], Publisher] = registered_publisher,
         topics: TopicSelection = EVERY_TOPIC,
-        on_turn: Callable[[], object] = lambda: None,
+        watcher: Watcher = lambda condition: None,
     ) -> None:
-        """``on_turn`` is called after every healthy turn: for a liveness file.
+        """``watcher`` is told after every turn of ``run`` how the relay is: for files and systemd.
 
         Raises ``ImproperlyConfiguredOutbox`` where a publisher cannot be made.
         """
@@ -64,7 +65,7 @@ class Relay:
         self.totals = Totals()
         routes = self.settings.routes
         publishers = {route.publisher: publisher_for(route.publisher) for route in routes.routes}
-        self._on_turn = on_turn
+        self._watcher = watcher
         self._limits = limits_of(self.settings, topics)
         self._name = leased_by()
         self._presence = Presence(self.database, self._name, topics)
@@ -117,21 +118,27 @@ class Relay:
         """
         self._begin(stop)
         wakeup = self._wakeup()
-        logger.info("The relay is at work.", extra={"relay": self._name})
+        logger.info("The relay is at work.", extra={"event": "relay_started", "relay": self._name})
         try:
             failures = 0
             while not stop.is_set:
                 try:
                     self._work(stop, wakeup)
                     if failures:
-                        logger.warning("The database is back.")
+                        logger.warning(
+                            "The database is back.",
+                            extra={"event": "database_back", "database": self.database.alias},
+                        )
                     failures = 0
                 except DatabaseError as error:
                     if not may_pass(error):
                         raise
                     failures += 1
                     self._wait_for_database(error, failures)
-            logger.info("Stopping: %s.", stop.reason)
+            logger.info(
+                "Stopping: %s.", stop.reason, extra={"event": "relay_stopping", "relay": self._name}
+            )
+            self._watcher(self._condition(is_stopping=True))
             self._finish()
             self._tell(stopped=True)
         finally:
@@ -142,7 +149,9 @@ class Relay:
         """One turn, and a sleep where it found nothing to do."""
         self._breakers.probe()
         self._tell()
-        if self._turn():
+        has_worked = self._turn()
+        self._watcher(self._condition())
+        if has_worked:
             wakeup.had_work()
         else:
             self.database.refresh_connection()
@@ -153,8 +162,10 @@ class Relay:
                 wakeup.sleep(stop, self._seconds_until_due, to_probe)
                 self.database.refresh_connection()
             self._may_find_more = True
-        self._on_turn()
         self._report_progress()
+
+    def _condition(self, *, database_answers: bool = True, is_stopping: bool = False) -> Condition:
+        return Condition(database_answers, tuple(sorted(self._breakers.outages)), is_stopping)
 
     def _turn(self, *, may_claim: bool = True) -> bool:
         """Settle what has come back, and send off another batch. False: there was nothing to do."""
@@ -247,7 +258,9 @@ class Relay:
             logger.warning(
                 "The database does not let the relay work (%s); it goes on as soon as it can.",
                 type(error.__cause__ or error).__name__,
+                extra={"event": "database_away", "database": self.database.alias},
             )
+        self._watcher(self._condition(database_answers=False))
         self.database.connection.close()
         self._pause(retry_delay(failures, PATIENCE).total_seconds())
 
@@ -274,7 +287,11 @@ class Relay:
         since = self.totals.since(self._reported)
         self._reported = replace(self.totals)
         if since != Totals():
-            logger.info("Progress: %s.", since)
+            logger.info(
+                "Progress: %s.",
+                since,
+                extra={"event": "relay_progress", "relay": self._name, **asdict(since)},
+            )
 
 
 def _is_full(batch: Batch, limits: Limits) -> bool:

@@ -10,6 +10,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django_outbox.consumers.intake import read_intake
 from django_outbox.consumers.rabbitmq import QueueConsumer
 from django_outbox.exceptions import OutboxError
+from django_outbox.management.metrics_port import add_metrics_arguments, metrics_port
 from django_outbox.relay.shutdown import stop_on_signals, stop_with_parent
 
 
@@ -43,6 +44,7 @@ class Command(BaseCommand):
             metavar="PID",
             help="Stop when this process, which has started this one, has ended, and leave SIGINT to it.",
         )
+        add_metrics_arguments(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
         wanted = [name.strip() for name in options["consumers"].split(",") if name.strip()]
@@ -51,7 +53,10 @@ class Command(BaseCommand):
             intake = read_intake(options["queue"], wanted, options["prefetch"])
             names = ", ".join(consumer.name for consumer in intake.consumers)
             self.stderr.write(f"Receiving from {', '.join(intake.consumed)} for {names}.")
-            with stop_on_signals() if parent is None else stop_with_parent(parent) as stop:
+            with (
+                metrics_port(options),
+                stop_on_signals() if parent is None else stop_with_parent(parent) as stop,
+            ):
                 QueueConsumer(intake).run(stop)
         except OutboxError as error:
             raise CommandError(str(error)) from error

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import logging
+import os
 from argparse import ArgumentParser
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,12 +18,14 @@ from django_outbox.conf import OutboxSettings, outbox_settings
 from django_outbox.databases import database_for, outbox_alias
 from django_outbox.databases.errors import is_unmigrated, may_pass
 from django_outbox.exceptions import ImproperlyConfiguredOutbox
-from django_outbox.publishers.registry import close_publishers
+from django_outbox.management.console_log import console_log, quiet_pika
+from django_outbox.management.metrics_port import add_metrics_arguments, metrics_port
+from django_outbox.publishers.registry import close_publishers, publisher_for
 from django_outbox.relay.loop import Relay
+from django_outbox.relay.sd_notify import ServiceManager
 from django_outbox.relay.shutdown import Stop, stop_on_signals
+from django_outbox.relay.vitals import LivenessFile, ReadinessFile, Watcher
 from django_outbox.topics import EVERY_TOPIC, TopicSelection, pattern_regex
-
-_LEVELS = {0: logging.ERROR, 1: logging.INFO, 2: logging.DEBUG, 3: logging.DEBUG}
 
 
 class Command(BaseCommand):
@@ -44,18 +46,33 @@ class Command(BaseCommand):
             help="only these topics: 'invoice.*' for one word, 'invoice.#' for any",
         )
         parser.add_argument(
-            "--liveness-file", type=Path, help="touched at every healthy turn, removed at the end"
+            "--liveness-file",
+            type=Path,
+            metavar="PATH",
+            help="touched while the relay's loop goes round, removed at the end",
         )
+        parser.add_argument(
+            "--readiness-file",
+            type=Path,
+            metavar="PATH",
+            help="there while the database and every broker are reached",
+        )
+        add_metrics_arguments(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
-        liveness: Path | None = options["liveness_file"]
         try:
-            with self._console_log(options["verbosity"]), stop_on_signals() as stop:
+            with (
+                console_log(self.stderr, options["verbosity"]),
+                quiet_pika(),
+                metrics_port(options),
+                stop_on_signals() as stop,
+                _watchers(options) as watchers,
+            ):
                 relay = Relay(
                     database_for(_alias(options["database"])),
                     _settings(options["batch_size"]),
                     topics=_topics(options["topics"]),
-                    on_turn=liveness.touch if liveness else lambda: None,
+                    watcher=lambda condition: [watch(condition) for watch in watchers],
                 )
                 if options["once"]:
                     self._drain(relay, stop)
@@ -67,8 +84,6 @@ class Command(BaseCommand):
             raise _explained(error) from error
         finally:
             close_publishers()
-            if liveness:
-                liveness.unlink(missing_ok=True)
 
     def _drain(self, relay: Relay, stop: Stop) -> None:
         totals = relay.drain(stop=stop)
@@ -78,23 +93,29 @@ class Command(BaseCommand):
         if not totals.is_clean or relay.is_any_broker_down:
             raise CommandError("Not everything that was due is published; see the log.")
 
-    @contextmanager
-    def _console_log(self, verbosity: int) -> Iterator[None]:
-        # Where the project logs django_outbox itself, its configuration stands.
-        logger = logging.getLogger("django_outbox")
-        if logger.hasHandlers():
-            yield
-            return
-        handler = logging.StreamHandler(self.stderr)
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-        level = logger.level
-        logger.addHandler(handler)
-        logger.setLevel(_LEVELS[verbosity])
-        try:
-            yield
-        finally:
-            logger.removeHandler(handler)
-            logger.setLevel(level)
+
+@contextmanager
+def _watchers(options: Mapping[str, Any]) -> Iterator[list[Watcher]]:
+    """Who is told how the relay is: the files that were asked for, and the service manager."""
+    watchers: list[Watcher] = []
+    with ExitStack() as stack:
+        settings = outbox_settings()
+        if options["liveness_file"]:
+            liveness = LivenessFile(options["liveness_file"])
+            stack.callback(liveness.close)
+            watchers.append(liveness)
+        if options["readiness_file"]:
+            routed = {route.publisher for route in settings.routes.routes}
+            publishers = {alias: publisher_for(alias) for alias in sorted(routed)}
+            readiness = ReadinessFile(options["readiness_file"], publishers)
+            stack.callback(readiness.close)
+            watchers.append(readiness)
+        manager = ServiceManager.from_environment(
+            os.environ, max(settings.lease, settings.breaker_cap)
+        )
+        if manager is not None:
+            watchers.append(manager)
+        yield watchers
 
 
 def _explained(error: DatabaseError) -> Exception:
