@@ -43,6 +43,8 @@ class RelaySeen:
     """Seen within the last minute, and not stopped."""
     open_breakers: Mapping[str, str] = field(default_factory=dict)
     """Publishers whose broker takes no messages, with the reason."""
+    open_since: Mapping[str, datetime] = field(default_factory=dict)
+    """Since when, by the relay's own clock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +141,11 @@ def _relays(alias: str) -> tuple[RelaySeen, ...]:
             each.seen_at,
             each.is_alive,
             {name: str(breaker.get("reason", "")) for name, breaker in each.breakers.items()},
+            {
+                name: datetime.fromisoformat(breaker["since"])
+                for name, breaker in each.breakers.items()
+                if "since" in breaker
+            },
         )
         for each in known
     )
