@@ -110,6 +110,7 @@ def _forget_keys() -> None:
 
 
 def _refuse_weak_keys(ring: Keyring) -> None:
+    __traceback_hide__ = True
     secret_keys = [
         text
         for text in (django_settings.SECRET_KEY, *django_settings.SECRET_KEY_FALLBACKS)

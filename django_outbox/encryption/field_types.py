@@ -273,6 +273,7 @@ class EncryptedBinaryField(EncryptedField):
     """Bytes, in a text column. Not editable unless asked, as Django's BinaryField."""
 
     description = _("Encrypted binary data")
+    default_error_messages = {"invalid": _("The value must be bytes in base64.")}
     can_be_indexed = False
     empty_values = [None, b""]
 
@@ -307,8 +308,15 @@ class EncryptedBinaryField(EncryptedField):
 
     def to_python(self, value: Any) -> Any:
         """Text in base64, as serialisers write it, is turned into bytes."""
+        __traceback_hide__ = True
         value = super().to_python(value)
-        return b64decode(value.encode("ascii"), validate=True) if isinstance(value, str) else value
+        if not isinstance(value, str):
+            return value
+        try:
+            return b64decode(value.encode("ascii"), validate=True)
+        except ValueError:
+            # Not chained: an error of the codec holds the text.
+            raise ValidationError(self.error_messages["invalid"], code="invalid") from None
 
     def value_to_string(self, obj: models.Model) -> str:
         """Base64 for serialisers; the token inside ``stored_values()``."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.core.exceptions import ValidationError
 from django.db import models
+from django.utils.translation import gettext_lazy as _
 
 from django_outbox.encryption import tokens
 from django_outbox.encryption.aead import open_stored, seal
@@ -27,6 +28,7 @@ from django_outbox.encryption.exceptions import (
 )
 from django_outbox.encryption.expressions import EncryptedCol, expression_to_save
 from django_outbox.encryption.fingerprints import verify_for_writing
+from django_outbox.encryption.forms import masking
 from django_outbox.encryption.lookups import lookup_for, refusal
 from django_outbox.encryption.masking import MASK
 from django_outbox.encryption.stored import StoredValue, Undecryptable, carries_stored
@@ -56,6 +58,8 @@ class EncryptedField(_Field):
     """
 
     is_encrypted = True
+    #: Django's own names the value, and texts of errors end in logs.
+    default_error_messages = {"invalid_choice": _("The value is not a valid choice.")}
     #: Whether a blind index over values of this type makes sense.
     can_be_indexed = True
 
@@ -231,7 +235,7 @@ class EncryptedField(_Field):
                     error = PlaintextFound(f"a clear value that is none of {type(self).__name__}.")
         error.place = self.seal_context
         if settings.on_error == "sentinel":
-            logger.warning("unreadable value: %s", error, extra={"context": self.seal_context})
+            logger.warning("unreadable value: %s", error, extra={"event": "value_unreadable", "context": self.seal_context})
             return Undecryptable(raw, self.seal_context, str(error))
         error.pk = pk_of_row_with(self, raw, connection)
         try:
@@ -286,6 +290,10 @@ class EncryptedField(_Field):
             params = {"model_name": self.model._meta.verbose_name, "field_label": self.verbose_name}
             raise ValidationError(self.error_messages["unique"], code="unique", params=params)
         return value
+
+    def formfield(self, **kwargs: Any) -> Any:
+        """Django's form field of the type; it leaves alone what cannot be read."""
+        return masking(super().formfield(**kwargs))
 
     def save_form_data(self, instance: models.Model, data: Any) -> None:
         """Take a form's value, unless it is the mask that an unreadable value was shown as."""

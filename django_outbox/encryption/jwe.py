@@ -144,9 +144,17 @@ def _parts(token: str) -> list[str]:
     return parts
 
 
+def _unique(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object. A name that stands twice would be one thing here and another elsewhere."""
+    found = dict(members)
+    if len(found) != len(members):
+        raise ValueError
+    return found
+
+
 def _header(protected: str) -> dict[str, Any]:
     try:
-        header = json.loads(decode_bytes(protected))
+        header = json.loads(decode_bytes(protected).decode(), object_pairs_hook=_unique)
     except (ValueError, RecursionError):
         raise DecryptionFailed("the sealed member is damaged: its header is no JSON.") from None
     if not isinstance(header, dict):

@@ -52,6 +52,7 @@ class Key:
     @classmethod
     def of(cls, kid: str, secret: bytes, state: KeyState = KeyState.PRIMARY) -> Key:
         """A key of 32 bytes. Raises ``KeyringError`` for a bad id (form) or a bad length (length)."""
+        __traceback_hide__ = True
         _check_kid(kid)
         if len(secret) != KEY_BYTES:
             raise KeyringError(
@@ -65,6 +66,7 @@ class Key:
     @classmethod
     def destroyed(cls, kid: str, fingerprint: str) -> Key:
         """What is kept of a destroyed key, so that it cannot come back unnoticed."""
+        __traceback_hide__ = True
         _check_kid(kid)
         if not _FINGERPRINT.fullmatch(fingerprint):
             raise KeyringError(
@@ -151,12 +153,17 @@ def parse_keyring(text: str, name: str = "default") -> Keyring:
     alphabet), or the fingerprint when the state is ``destroyed``. Lines that begin with ``#`` are
     comments. Raises ``KeyringError`` (form, length, no-primary, primaries, same-kid, same-key).
     """
+    __traceback_hide__ = True
     lines = (line for line in text.splitlines() if not line.lstrip().startswith("#"))
     entries = re.split(r"[,\s]+", "\n".join(lines).strip(", \t\n"))
     if entries == [""]:
         raise KeyringError("has no keys.", cause="empty", place=name)
+    keys: list[Key] = []
     try:
-        return Keyring.of(name, [_parse_entry(number, e) for number, e in enumerate(entries, 1)])
+        # A loop: until Python 3.12 a comprehension is a frame, and its variables are keys.
+        for number, entry in enumerate(entries, 1):
+            keys.append(_parse_entry(number, entry))
+        return Keyring.of(name, keys)
     except KeyringError as error:
         error.place = name
         raise
@@ -164,6 +171,7 @@ def parse_keyring(text: str, name: str = "default") -> Keyring:
 
 def key_from_text(kid: str, state: str, text: str) -> Key:
     """One key from its base64 text (or fingerprint). Raises ``KeyringError`` (form, length)."""
+    __traceback_hide__ = True
     try:
         known = KeyState(state)
     except ValueError:
@@ -214,6 +222,7 @@ def _base64(text: str) -> bytes | None:
 
 
 def _parse_entry(number: int, entry: str) -> Key:
+    __traceback_hide__ = True
     parts = entry.split(":")
     if len(parts) != 3:
         # Not the entry itself: it may be a key without its id.
@@ -227,6 +236,7 @@ def is_kid(text: object) -> bool:
 
 
 def _check_kid(kid: str) -> None:
+    __traceback_hide__ = True  # A key, where somebody wrote the two the wrong way round.
     if not is_kid(kid):
         raise KeyringError(
             f"A key id has 1 to {KID_LENGTH} letters, digits, hyphens or underscores."

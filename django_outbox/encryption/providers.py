@@ -124,18 +124,21 @@ class FileKeys:
 
 
 def load_ring(provider: KeyProvider, name: str) -> Keyring:
-    """Ask the provider. Raises ``KeyringError`` whatever goes wrong there; the cause is chained."""
+    """Ask the provider. Raises ``KeyringError`` whatever goes wrong there; the cause is chained.
+
+    Without the frames below: exception pages print their variables, and those hold keys.
+    """
     try:
         ring = provider.load(name)
-    except EncryptionError:
-        raise
+    except EncryptionError as error:
+        raise error.with_traceback(None) from None
     except Exception as error:
         # Its text stays out of ours, which checks and logs repeat: it may hold what it was given.
         raise KeyringError(
             f"is out of reach: {type(provider).__name__} raised {type(error).__name__}.",
             cause="unreachable",
             place=name,
-        ) from error
+        ) from error.with_traceback(None)
     if not isinstance(ring, Keyring):
         raise EncryptionSettingsError(
             f"{type(provider).__name__}.load() must return a Keyring, not {type(ring).__name__}.",

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, date, datetime
 from typing import Any
 
 import pytest
+from django.contrib.admin.widgets import AdminSplitDateTime
 from django.core.exceptions import ValidationError
-from django.db import connection
-from django.forms import modelform_factory
+from django.db import connection, models
+from django.forms import SplitDateTimeField, modelform_factory
 
 from django_outbox.encryption.exceptions import (
     DecryptionFailed,
@@ -179,6 +181,38 @@ def test_a_form_keeps_an_unreadable_value_and_takes_a_new_one(rings: Any):
     form = form_class({"name": "new", "tax_id": "777"}, instance=Customer.objects.get(pk=row.pk))
     form.save()
     assert Customer.objects.get(pk=row.pk).tax_id == "777"
+
+
+def test_a_form_never_changes_what_it_could_not_show(rings: Any):
+    """A checkbox, a number input or a split time would post a value of its own."""
+    values = {"email": "a@b.tr", "integer": 1, "boolean": True, "json": {"a": 1}}
+    times = {"date": date(2026, 1, 2), "datetime": datetime(2026, 1, 2, tzinfo=UTC)}
+    row = Everything.objects.create(**values, **times, decimal="1.50", binary=b"x")
+    names = [*values, *times, "decimal", "binary"]
+    for name in names:
+        put_stored(row, name, "ob1.g.a.AAAA")
+    rings(ON_ERROR="sentinel")
+    form_class = modelform_factory(Everything, fields=names, formfield_callback=as_in_the_admin)
+    html = form_class(instance=Everything.objects.get()).as_p()
+    assert html.count(f'value="{MASK}"') == len(names)
+    # As a browser sends it: masked text inputs, and nothing of those that are locked.
+    form = form_class({"email": MASK, "binary": MASK}, instance=Everything.objects.get())
+    assert form.is_valid(), form.errors
+    assert not form.has_changed()
+    form.save()
+    assert {stored(row, name) for name in names} == {"ob1.g.a.AAAA"}
+    form = form_class({"email": "no address", "binary": MASK}, instance=Everything.objects.get())
+    assert list(form.errors) == ["email"]
+    form = form_class({"email": "c@d.tr", "binary": MASK}, instance=Everything.objects.get())
+    assert form.changed_data == ["email"]
+    form.save()
+    assert Everything.objects.get().email == "c@d.tr"
+
+
+def as_in_the_admin(field: Any, **options: Any) -> Any:
+    if isinstance(field, models.DateTimeField):
+        options |= {"form_class": SplitDateTimeField, "widget": AdminSplitDateTime}
+    return field.formfield(**options)
 
 
 def test_what_opens_but_is_none_of_the_type_is_an_error():

@@ -16,6 +16,7 @@ from django.db import connection, models
 from django.db.models import Case, Count, F, Q, Subquery, Value, When
 from django.db.models.functions import Coalesce, Concat, Lower
 
+from django_outbox.encryption import EncryptedCharField
 from django_outbox.encryption.exceptions import DecryptionFailed
 from django_outbox.encryption.stored import StoredValue, stored_values
 from tests.conftest import EVERY_DATABASE
@@ -289,6 +290,16 @@ def test_length_and_validators_look_at_the_clear_text():
         Everything(char="x" * 51, email="none", decimal="1.234", integer="a", text="x").full_clean()
     assert set(caught.value.message_dict) == {"char", "email", "decimal", "integer"}
     assert "'a'" not in str(caught.value)
+
+
+def test_what_validation_says_holds_no_value():
+    choice = EncryptedCharField(max_length=9, choices=[("a", "A")])
+    with pytest.raises(ValidationError, match="not a valid choice") as caught:
+        choice.clean("secret", None)
+    assert "secret" not in str(caught.value)
+    with pytest.raises(ValidationError, match="base64") as caught:
+        Everything(binary="sécret").full_clean()
+    assert "é" not in str(caught.value)
 
 
 def test_each_child_of_an_abstract_model_has_a_context_of_its_own():

@@ -104,6 +104,22 @@ def test_another_form_of_jwe_is_refused(change: dict[str, object]):
 
 
 @pytest.mark.parametrize(
+    "header",
+    [
+        b'{"alg":"A256KW","enc":"A256GCM","kid":"other","kid":"2026a"}',
+        '{"alg":"A256KW","enc":"A256GCM","kid":"2026a"}'.encode("utf-16"),
+        b'{"kid":' + b"9" * 10_000 + b"}",
+        b"[" * 100_000,
+    ],
+    ids=["a name twice", "not UTF-8", "a huge number", "deeply nested"],
+)
+def test_a_header_that_others_might_read_otherwise_is_refused(header: bytes):
+    token = ".".join([encode_bytes(header), *sealed().split(".")[1:]])
+    with pytest.raises(DecryptionFailed, match="damaged: its header"):
+        open_member(token, keyring=RING, **PLACE)
+
+
+@pytest.mark.parametrize(
     "token",
     ["", ".", "....", "a.b.c.d.e", "é.b.c.d.e", "W10.b.c.d.e", "bnVsbA.b.c.d.e", "x" * 10_000],
 )
