@@ -206,6 +206,14 @@ class _Reader:
                 "OUTBOX['BACKOFF_BASE'] is longer than OUTBOX['BACKOFF_CAP'].",
                 "The base is the first wait, the cap the longest one.",
             )
+        kept_in_mind = parsed.retention.processed
+        if kept_in_mind and kept_in_mind < parsed.lease + parsed.retry.cap:
+            self.add(
+                "OUTBOX['RETENTION']['processed'] is shorter than OUTBOX['LEASE'] and"
+                " OUTBOX['BACKOFF_CAP'] together.",
+                "A message whose confirm was lost is sent again that much later, and a consumer that has"
+                " forgotten it by then handles it twice.",
+            )
         for name in ("published", "discarded", "dead"):
             kept: timedelta | None = getattr(parsed.retention, name)
             if kept and kept < parsed.lease:

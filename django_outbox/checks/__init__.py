@@ -11,6 +11,7 @@ from django_outbox.checks.databases import check_business_models, check_database
 from django_outbox.checks.environment import check_environment
 from django_outbox.checks.registries import check_consumers, check_event_types
 from django_outbox.checks.settings import (
+    check_lease,
     check_publishers,
     check_publishers_for_production,
     check_routes,
@@ -25,6 +26,7 @@ def register_checks() -> None:
     for check in (
         check_settings,
         check_publishers,
+        check_lease,
         check_routes,
         check_database,
         check_business_models,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 from django.apps import AppConfig
@@ -10,7 +11,8 @@ from django.core import checks
 from django.core.checks import CheckMessage, Error
 
 from django_outbox.conf import PublisherConfig, outbox_settings, settings_problems
-from django_outbox.publishers.registry import publisher_class
+from django_outbox.publishers.base import Publisher
+from django_outbox.publishers.registry import lease_problems, make_publisher, publisher_class
 
 #: Publishers that confirm a message and forget it, with the process that sent it.
 _FORGETFUL = (
@@ -49,6 +51,21 @@ def check_routes(
     if not patterns:
         return [no_routes()]
     return [unreachable_route(pattern, earlier) for pattern, earlier in _unreachable(patterns)]
+
+
+def check_lease(
+    app_configs: Sequence[AppConfig] | None = None, **kwargs: Any
+) -> list[CheckMessage]:
+    """No publisher takes longer than half of the lease."""
+    if settings_problems():
+        return []
+    settings = outbox_settings()
+    made: dict[str, Publisher] = {}
+    for alias in {route.publisher for route in settings.routes.routes}:
+        # Where one cannot be made, check_publishers says why; whatever a class of somebody's raises.
+        with suppress(Exception):
+            made[alias] = make_publisher(alias)
+    return [lease_too_short(*problem) for problem in lease_problems(settings, made)]
 
 
 def check_publishers_for_production(
@@ -113,6 +130,10 @@ def not_a_publisher(alias: str, backend: str, missing: Sequence[str]) -> Error:
 
 def wrong_publisher_option(problem: str, hint: str) -> Error:
     return Error(problem, hint=hint or None, id="django_outbox.E004")
+
+
+def lease_too_short(problem: str, hint: str) -> Error:
+    return Error(problem, hint=hint, id="django_outbox.E006")
 
 
 def no_routes() -> checks.Warning:

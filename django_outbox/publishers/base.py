@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from enum import Enum, auto
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, runtime_checkable
 from uuid import UUID
 
 from django_outbox.messages import Message
@@ -43,6 +44,16 @@ class Receipt:
         return self.cause or self.outcome.name.lower()
 
 
+@runtime_checkable
+class Bounded(Protocol):
+    """A publisher that knows how long it takes at most; the relay holds it against the lease."""
+
+    @property
+    def longest_publish(self) -> timedelta:
+        """After how long ``publish`` has returned, whatever the broker does."""
+        ...
+
+
 class Publisher(Protocol):
     """The adapter to one broker.
 
@@ -61,7 +72,8 @@ class Publisher(Protocol):
 
         Returns exactly one receipt for each message, in any order, and CONFIRMED only for what the
         broker has taken responsibility for. Raises nothing: an outage is a receipt too. It returns
-        within the configured confirm timeout plus the time a connection takes.
+        within the configured confirm timeout plus the time a connection takes; a publisher that
+        can name that bound is ``Bounded``.
         """
         ...
 

@@ -60,7 +60,7 @@ class RabbitMQOptions:
     @property
     def longest_publish(self) -> float:
         """Seconds after which ``publish`` has returned, whatever the broker does."""
-        return self.connection.stack_timeout + self.confirm_timeout + _GRACE
+        return self.connection.connect_timeout + self.confirm_timeout + _GRACE
 
 
 class RabbitMQPublisher:
@@ -82,12 +82,13 @@ class RabbitMQPublisher:
         self._channel: ConfirmChannel | None = None
         _made.add(self)
 
-    def publish(self, messages: Sequence[Message]) -> list[Receipt]:
-        """Send one round and wait for the broker's word on each message; raises nothing.
+    @property
+    def longest_publish(self) -> timedelta:
+        """``STACK_TIMEOUT`` + ``CONFIRM_TIMEOUT`` and a second: 29 s unless configured otherwise."""
+        return timedelta(seconds=self._options.longest_publish)
 
-        Returns after at most ``STACK_TIMEOUT`` + ``CONFIRM_TIMEOUT`` and a second, 29 s unless
-        configured otherwise: less than half of the default lease.
-        """
+    def publish(self, messages: Sequence[Message]) -> list[Receipt]:
+        """Send one round and wait for the broker's word on each message; raises nothing."""
         try:
             outgoing, receipts = self._encode(messages)
             return receipts + (self._send(outgoing) if outgoing else [])

@@ -23,6 +23,7 @@ from django_outbox.databases import Database, database_for, outbox_alias
 from django_outbox.databases.errors import may_pass
 from django_outbox.exceptions import ImproperlyConfiguredOutbox
 from django_outbox.publishers.base import Publisher, Receipt
+from django_outbox.publishers.registry import lease_problems
 from django_outbox.publishers.registry import publisher_for as registered_publisher
 from django_outbox.relay.breakers import Breakers
 from django_outbox.relay.claim import leased_by, limits_of
@@ -58,13 +59,16 @@ class Relay:
     ) -> None:
         """``watcher`` is told after every turn of ``run`` how the relay is: for files and systemd.
 
-        Raises ``ImproperlyConfiguredOutbox`` where a publisher cannot be made.
+        Raises ``ImproperlyConfiguredOutbox`` where a publisher cannot be made, or may take longer than
+        the lease allows.
         """
         self.settings = settings or outbox_settings()
         self.database = database or database_for(outbox_alias())
         self.totals = Totals()
         routes = self.settings.routes
         publishers = {route.publisher: publisher_for(route.publisher) for route in routes.routes}
+        if problems := lease_problems(self.settings, publishers):
+            raise ImproperlyConfiguredOutbox("\n".join(" ".join(each) for each in problems))
         self._watcher = watcher
         self._limits = limits_of(self.settings, topics)
         self._name = leased_by()

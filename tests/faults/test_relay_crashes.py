@@ -52,7 +52,12 @@ def test_a_relay_killed_in_the_middle_of_a_window_loses_nothing(database, rabbit
     with rabbitmq.proxy() as proxy:
         # After some hundred messages the broker's answers stay away, with windows under way.
         outbox = rabbitmq_outbox(
-            rabbitmq.through(proxy), exchange, BATCH_SIZE=200, LEASE=4, CONFIRM_TIMEOUT=2
+            rabbitmq.through(proxy),
+            exchange,
+            BATCH_SIZE=200,
+            LEASE=4,
+            CONFIRM_TIMEOUT=0.5,
+            stack_timeout=0.5,
         )
         with relay_process(outbox) as relay:
             wait_until(lambda: rabbitmq.count(queue) > 300, "some messages are in the queue")
@@ -98,7 +103,6 @@ def test_a_second_signal_ends_the_relay_at_once(database, rabbitmq, workers):
                 rabbitmq.through(proxy),
                 rabbitmq.exchange(),
                 SHUTDOWN_TIMEOUT=300,
-                stack_timeout=15,
             )
         )
         wait_until(lambda: in_flight() and proxy.accepted, "it waits for the broker")

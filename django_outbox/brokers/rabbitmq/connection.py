@@ -72,6 +72,11 @@ class ConnectionOptions:
     tls: TlsOptions | None = None
     client_properties: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def connect_timeout(self) -> float:
+        """Seconds after which a connection is there or given up, all addresses tried."""
+        return sum(self._share(address) for address in self.addresses)
+
     def parameters(self, connection_name: str) -> list[pika.ConnectionParameters]:
         """pika's parameters, one for each address, in order.
 
@@ -88,7 +93,7 @@ class ConnectionOptions:
         self, address: Address, context: ssl.SSLContext | None, properties: dict[str, Any]
     ) -> pika.ConnectionParameters:
         given = address.overrides
-        stack_timeout = given.get("STACK_TIMEOUT", self.stack_timeout) / len(self.addresses)
+        stack_timeout = self._share(address)
         server_hostname = (self.tls and self.tls.server_hostname) or address.host
         return pika.ConnectionParameters(
             host=address.host,
@@ -105,3 +110,7 @@ class ConnectionOptions:
             client_properties=properties,
             connection_attempts=1,
         )
+
+    def _share(self, address: Address) -> float:
+        timeout: float = address.overrides.get("STACK_TIMEOUT", self.stack_timeout)
+        return timeout / len(self.addresses)

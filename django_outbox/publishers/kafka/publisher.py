@@ -8,6 +8,7 @@ import threading
 import time
 import weakref
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 from uuid import UUID
 
@@ -49,11 +50,13 @@ class KafkaPublisher:
         self._client: Client | None = None
         _made.add(self)
 
-    def publish(self, messages: Sequence[Message]) -> list[Receipt]:
-        """Send one round and wait for the delivery report of each message; raises nothing.
+    @property
+    def longest_publish(self) -> timedelta:
+        """``CONFIRM_TIMEOUT`` and 6 s: 26 s unless configured otherwise."""
+        return timedelta(seconds=self._options.confirm_timeout + _PROBE_TIMEOUT + 1)
 
-        Returns after at most ``CONFIRM_TIMEOUT`` and 6 s: less than half of the default lease.
-        """
+    def publish(self, messages: Sequence[Message]) -> list[Receipt]:
+        """Send one round and wait for the delivery report of each message; raises nothing."""
         try:
             client = self._open_client()
         except Exception as error:  # the library is missing, or refuses its configuration

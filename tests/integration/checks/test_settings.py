@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import re
+
 import pytest
+from django.core.management import CommandError, call_command
 
 from django_outbox.publishers.locmem import LocMemPublisher
 
@@ -14,6 +17,9 @@ class NoPublisher:
 
 def function_publisher(alias, options):
     return LocMemPublisher(alias, options)
+
+
+LOCAL = "django_outbox.publishers.local.LocalPublisher"
 
 
 def publishers(backend, **options):
@@ -35,6 +41,43 @@ def test_a_slip_of_the_pen_is_reported_with_a_guess(outbox_settings, run_checks)
 def test_every_wrong_setting_has_a_message_of_its_own(outbox_settings, ids):
     outbox_settings(BATCH_SIZE="many", LEASE=-1, WAKEUP="bell")
     assert ids() == ["django_outbox.E001"] * 3
+
+
+@pytest.mark.parametrize(
+    ("keys", "named"),
+    [
+        ({"LEASE": 39, "CONFIRM_TIMEOUT": 20}, ["'LEASE'", "'CONFIRM_TIMEOUT'"]),
+        ({"BACKOFF_BASE": 10, "BACKOFF_CAP": 9}, ["'BACKOFF_BASE'", "'BACKOFF_CAP'"]),
+        ({"POLL_INTERVAL": (2, 1)}, ["'POLL_INTERVAL'"]),
+        ({"RETENTION": {"published": 59}}, ["'published'", "'LEASE'"]),
+        ({"RETENTION": {"discarded": 59}}, ["'discarded'", "'LEASE'"]),
+        ({"RETENTION": {"dead": 59}}, ["'dead'", "'LEASE'"]),
+        ({"RETENTION": {"processed": 3659}}, ["'processed'", "'LEASE'", "'BACKOFF_CAP'"]),
+        ({"ROUTES": [("#", {"publisher": "elsewhere"})]}, ["'elsewhere'", "'ROUTES'"]),
+    ],
+)
+def test_settings_that_contradict_each_other_are_reported_and_stop_a_relay(
+    keys, named, outbox_settings, run_checks
+):
+    outbox_settings(**keys)
+    (message,) = run_checks()
+    assert message.id == "django_outbox.E001"
+    assert all(name in message.msg for name in named)
+    assert message.hint
+    with pytest.raises(CommandError, match=re.escape(message.msg)):
+        call_command("outbox_relay", skip_checks=True)
+
+
+def test_settings_that_just_fit_are_right(outbox_settings, ids):
+    outbox_settings(
+        LEASE=40,
+        CONFIRM_TIMEOUT=20,
+        BACKOFF_CAP=9,
+        BACKOFF_BASE=9,
+        POLL_INTERVAL=(1, 1),
+        RETENTION={"published": 0, "discarded": 40, "dead": 40, "processed": 49},
+    )
+    assert ids() == []
 
 
 def test_settings_that_are_no_dict_are_reported_and_nothing_else_fails(settings, ids):
@@ -76,6 +119,32 @@ def test_each_publisher_checks_its_own_options(backend, options, outbox_settings
     assert message.id == "django_outbox.E004"
     assert message.msg.startswith(f"OUTBOX['PUBLISHERS']['default']['{next(iter(options))}']")
     assert message.hint
+
+
+def test_a_lease_that_a_publisher_may_outlive_is_an_error(outbox_settings, run_checks, ids):
+    rabbitmq = {
+        "BACKEND": "django_outbox.publishers.rabbitmq.RabbitMQPublisher",
+        "URL": "amqp://nowhere:1",
+        "EXCHANGE": "events",
+    }
+    outbox_settings(PUBLISHERS={"default": {**rabbitmq, "STACK_TIMEOUT": 9.5}})
+    (message,) = run_checks()
+    assert message.id == "django_outbox.E006"
+    assert "'default'" in message.msg
+    assert "61 s or more" in message.hint
+    outbox_settings(LEASE=61)
+    assert ids() == []
+
+
+def test_a_publisher_that_no_route_names_may_take_its_time(outbox_settings, ids):
+    slow = {
+        "BACKEND": "django_outbox.publishers.rabbitmq.RabbitMQPublisher",
+        "URL": "amqp://nowhere:1",
+        "EXCHANGE": "events",
+        "CONFIRM_TIMEOUT": 300,
+    }
+    outbox_settings(PUBLISHERS={"default": publishers(LOCAL)["default"], "slow": slow})
+    assert ids() == []
 
 
 def test_no_routes_at_all_are_reported(outbox_settings, ids):

@@ -500,6 +500,16 @@ def test_a_publisher_that_cannot_be_made_is_found_before_anything_is_claimed(
         Relay()
 
 
+def test_a_publisher_that_may_outlive_the_lease_is_refused(database, outbox_settings):
+    class Slow(ScriptedPublisher):
+        longest_publish = timedelta(seconds=31)
+
+    with pytest.raises(ImproperlyConfiguredOutbox, match=r"'LEASE'.*'default'.*62 s or more"):
+        relay_to(Slow())
+    outbox_settings(LEASE=62)
+    relay_to(Slow())
+
+
 def test_a_stop_does_not_wait_longer_than_it_may_and_releases_the_rest(database, outbox_settings):
     outbox_settings(SHUTDOWN_TIMEOUT=0.3)
     enqueued(1)

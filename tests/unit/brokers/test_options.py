@@ -46,6 +46,15 @@ def test_several_hosts_keep_their_order_and_share_the_time():
     ]
     assert [m.stack_timeout for m in made] == [3, 3]
     assert all(m.socket_timeout <= m.stack_timeout for m in made)
+    assert options.connect_timeout == 6
+
+
+def test_a_time_in_a_url_counts_for_how_long_a_publish_may_take():
+    options = {"EXCHANGE": "events", "CONFIRM_TIMEOUT": 5, "STACK_TIMEOUT": 8}
+    publisher = RabbitMQPublisher(
+        "default", {**options, "URL": ["amqp://one?stack_timeout=20", "amqp://two"]}
+    )
+    assert publisher.longest_publish == timedelta(seconds=20 / 2 + 8 / 2 + 5 + 1)
 
 
 def test_options_and_query_parameters_reach_pika():
@@ -138,4 +147,4 @@ def test_a_whole_publish_fits_into_half_of_the_default_lease():
     from django_outbox.conf import OutboxSettings
 
     publisher = RabbitMQPublisher("default", GOOD)
-    assert publisher._options.longest_publish < OutboxSettings().lease.total_seconds() / 2
+    assert publisher.longest_publish < OutboxSettings().lease / 2
