@@ -113,6 +113,11 @@ class ConsumerRequest(Request):
                 " dead-letter exchange.",
                 task.name,
                 self.id,
+                extra={
+                    "event": "delivery_set_aside",
+                    "consumer": task.name,
+                    "message_id": str(self.id),
+                },
             )
         return bool(used_up)
 
@@ -160,11 +165,20 @@ class ConsumerMixin:
                     return _word(processed)
                 case DeadLetter(reason):
                     logger.error(
-                        "%s: message %s is given up: %s", self.declared.name, self._id(), reason
+                        "%s: message %s is given up: %s",
+                        self.declared.name,
+                        self._id(),
+                        reason,
+                        extra=self._extra("delivery_set_aside", reason),
                     )
                     raise error or RejectMessage(reason)
                 case RetryLater(delay, reason) if _is_outage(happened, waited_since):
-                    logger.warning("%s: waiting: %s", self.declared.name, reason)
+                    logger.warning(
+                        "%s: waiting: %s",
+                        self.declared.name,
+                        reason,
+                        extra=self._extra("delivery_waits", reason),
+                    )
                     self._wait(delay)
                 case RetryLater(delay, reason, charged):
                     logger.warning(
@@ -173,6 +187,7 @@ class ConsumerMixin:
                         self._id(),
                         delay.total_seconds(),
                         reason,
+                        extra=self._extra("delivery_retried", reason),
                     )
                     self._send_again(delay, charged=charged)
                 case _ as never:
@@ -277,6 +292,15 @@ class ConsumerMixin:
     def _request(self) -> Any:
         task: Any = self
         return task.request
+
+    def _extra(self, event: str, reason: str) -> dict[str, Any]:
+        return {
+            "event": event,
+            "consumer": self.declared.name,
+            "message_id": self._id(),
+            "attempt": self._attempt_number(),
+            "reason": reason,
+        }
 
     def _id(self) -> str:
         return str(self._request.id)

@@ -72,17 +72,32 @@ def retry_policy(consumer: Consumer) -> RetryPolicy:
 
 def _decide(consumer: Consumer, message: Message, happened: Processed | Failed) -> Verdict:
     decided = verdict(happened, message.attempt, retry_policy(consumer))
-    extra = _extra(consumer, message)
     match decided:
         case Ack():
             what = decided.processed.name.lower()
-            logger.debug("%s: %s: %s", consumer.name, message.id, what, extra=extra)
+            logger.debug(
+                "%s: %s: %s",
+                consumer.name,
+                message.id,
+                what,
+                extra=_extra("delivery_done", consumer, message),
+            )
         case RetryLater():
             seconds = decided.delay.total_seconds()
-            logger.info("%s: %s: again in %.1f s", consumer.name, message.id, seconds, extra=extra)
+            logger.info(
+                "%s: %s: again in %.1f s",
+                consumer.name,
+                message.id,
+                seconds,
+                extra=_extra("delivery_retried", consumer, message),
+            )
         case DeadLetter():
             logger.error(
-                "%s: %s is set aside: %s", consumer.name, message.id, decided.reason, extra=extra
+                "%s: %s is set aside: %s",
+                consumer.name,
+                message.id,
+                decided.reason,
+                extra=_extra("delivery_set_aside", consumer, message),
             )
     return decided
 
@@ -98,15 +113,16 @@ def tell_failure(consumer: Consumer, message: Message, error: Exception, failed:
         message.attempt,
         failed.reason,
         f"\n{where_raised(error)}" if is_unexpected else "",
-        extra=_extra(consumer, message),
+        extra=_extra("consumer_failed", consumer, message),
     )
     consumer_failed.send_robust(
         sender=None, consumer=consumer, message=message, error=error, failed=failed
     )
 
 
-def _extra(consumer: Consumer, message: Message) -> dict[str, Any]:
+def _extra(event: str, consumer: Consumer, message: Message) -> dict[str, Any]:
     return {
+        "event": event,
         "consumer": consumer.name,
         "message_id": str(message.id),
         "topic": message.topic,

@@ -90,7 +90,10 @@ class QueueConsumer:
             failures = 1 if subscription.was_receiving else failures + 1
             delay = retry_delay(failures, _PAUSE).total_seconds()
             logger.warning(
-                "Receiving ended: %s. Connecting again in %.1f s.", subscription.why_over, delay
+                "Receiving ended: %s. Connecting again in %.1f s.",
+                subscription.why_over,
+                delay,
+                extra={"event": "receiving_ended", "reason": subscription.why_over},
             )
             stop.wait(delay)
         self._shelf.close()
@@ -259,11 +262,20 @@ def _wait_for_database(alias: str, stop: Stop) -> bool:
     while True:
         failures += 1
         delay = retry_delay(failures, _PAUSE).total_seconds()
-        logger.warning("The database %r does not answer; asking again in %.1f s.", alias, delay)
+        logger.warning(
+            "The database %r does not answer; asking again in %.1f s.",
+            alias,
+            delay,
+            extra={"event": "database_away", "database": alias},
+        )
         if stop.wait(delay):
             return False
         if database_answers(alias):
-            logger.warning("The database %r answers again.", alias)
+            logger.warning(
+                "The database %r answers again.",
+                alias,
+                extra={"event": "database_back", "database": alias},
+            )
             return True
 
 

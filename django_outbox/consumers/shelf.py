@@ -65,7 +65,12 @@ class Shelf:
             "A message from %r is set aside: %s",
             delivery.queue,
             reason,
-            extra={"queue": delivery.queue, "message_id": delivery.properties.message_id},
+            extra={
+                "event": "delivery_set_aside",
+                "queue": delivery.queue,
+                "message_id": delivery.properties.message_id,
+                "reason": reason,
+            },
         )
         queue = self._intake.work_queue(delivery.queue)
         self._put(delivery, to_dead_letters(delivery, self._dead_letter_exchange, queue, reason))
@@ -102,7 +107,16 @@ class Shelf:
 
     def _hold(self, delivery: Delivery, aside: Aside, failure: NotSent) -> None:
         if failure.for_good:
-            logger.error("A message from %r is rejected as is: %s", delivery.queue, failure.reason)
+            logger.error(
+                "A message from %r is rejected as is: %s",
+                delivery.queue,
+                failure.reason,
+                extra={
+                    "event": "delivery_rejected",
+                    "queue": delivery.queue,
+                    "reason": failure.reason,
+                },
+            )
             delivery.reject()
             return
         self._held.append((delivery, aside))
@@ -114,4 +128,9 @@ class Shelf:
             len(self._held),
             failure.reason,
             delay,
+            extra={
+                "event": "deliveries_held",
+                "count": len(self._held),
+                "reason": failure.reason,
+            },
         )

@@ -110,7 +110,12 @@ class _Receiving(bootsteps.StartStopStep):
             _command(*self.options), env=_environment(), stdin=subprocess.DEVNULL
         )
         self._started_at, self._restart_at = time.monotonic(), 0.0
-        logger.info("The receiver %d is started: %s.", self._process.pid, self.name)
+        logger.info(
+            "The receiver %d is started: %s.",
+            self._process.pid,
+            self.name,
+            extra={"event": "receiver_started", "receiver": self._process.pid},
+        )
 
     def _look(self) -> None:
         """Start it again where it has ended, after a pause that grows while that does not help."""
@@ -129,6 +134,7 @@ class _Receiving(bootsteps.StartStopStep):
             self._running.pid,
             self._running.returncode,
             delay,
+            extra={"event": "receiver_ended", "receiver": self._running.pid},
         )
 
 

@@ -228,7 +228,7 @@ class Database(ABC):
         logger.warning(
             "Another relay has been claiming for more than %d s; nothing was claimed.",
             CLAIM_LOCK_TIMEOUT,
-            extra={"database": self.alias},
+            extra={"event": "claim_waits", "database": self.alias},
         )
 
     @contextmanager

@@ -99,7 +99,10 @@ class PostgreSQLListener(WorkListener):
             connection.connection.add_notify_handler(self._hear)
             self._key = lock_key(str(oid), SLEEP_LOCK)
             self._connection = connection
-            logger.info("Listening for new messages.", extra={"database": self._alias})
+            logger.info(
+                "Listening for new messages.",
+                extra={"event": "listening", "database": self._alias},
+            )
         return self._connection
 
     def _lock(self, connection: BaseDatabaseWrapper) -> bool:
@@ -154,6 +157,6 @@ class PostgreSQLListener(WorkListener):
         logger.warning(
             "Lost the connection that listens for new messages (%s); polling meanwhile.",
             type(error).__name__,
-            extra={"database": self._alias},
+            extra={"event": "listening_lost", "database": self._alias},
         )
         self.close()

@@ -93,7 +93,10 @@ class RabbitMQPublisher:
             outgoing, receipts = self._encode(messages)
             return receipts + (self._send(outgoing) if outgoing else [])
         except Exception as error:
-            logger.exception("Publishing to RabbitMQ failed in an unforeseen way.")
+            logger.exception(
+                "Publishing to RabbitMQ failed in an unforeseen way.",
+                extra={"event": "unforeseen", "publisher": self._alias},
+            )
             reason = f"unforeseen: {type(error).__name__}"
             return [Receipt(message.id, Outcome.BROKER_DOWN, reason) for message in messages]
 

@@ -102,7 +102,12 @@ class Breakers:
             self._outages.pop(alias, None)
             signals.tell_breaker_closed(alias, open_for)
         else:
-            logger.debug("The broker of %r is still down: %s", alias, answer)
+            logger.debug(
+                "The broker of %r is still down: %s",
+                alias,
+                answer,
+                extra={"event": "breaker_still_open", "publisher": alias, "reason": answer},
+            )
 
 
 class _Probe:

@@ -64,7 +64,11 @@ class Presence:
             self._write(totals, outages, stopped)
         except DatabaseError as error:
             # Whatever it is, the relay's own work meets it as well, and says so.
-            logger.debug("Could not say that the relay is there: %s", type(error).__name__)
+            logger.debug(
+                "Could not say that the relay is there: %s",
+                type(error).__name__,
+                extra={"event": "presence_unsaid", "relay": self._name},
+            )
             return
         self._is_known = True
 

@@ -117,4 +117,10 @@ class BatchPublishing:
 def _log_unforeseen(alias: str, reason: str, error: Exception) -> None:
     """Where it was raised, without the error's text, which may hold a message's values."""
     trace = "".join(traceback.format_tb(error.__traceback__))
-    logger.error("%r: %s.\n%s", alias, reason, trace, extra={"publisher": alias})
+    logger.error(
+        "%r: %s.\n%s",
+        alias,
+        reason,
+        trace,
+        extra={"event": "unforeseen", "publisher": alias, "reason": reason},
+    )

@@ -110,13 +110,16 @@ def _write(
             database.connection.close()
         attempt += 1
         if attempt == 1:
-            logger.warning("The database went away while a batch was settled; trying again.")
+            logger.warning(
+                "The database went away while a batch was settled; trying again.",
+                extra={"event": "settle_repeated", "database": database.alias},
+            )
         if monotonic() >= lease_end or not pause(retry_delay(attempt, PATIENCE).total_seconds()):
             logger.error(
                 "%d messages could not be settled: the database stayed away. They will be published"
                 " again.",
                 len(verdicts),
-                extra={"count": len(verdicts)},
+                extra={"event": "settle_failed", "count": len(verdicts)},
             )
             return Settlement(0, len(verdicts), tuple(verdicts))
 

@@ -127,7 +127,9 @@ class Link:
             self._connect()
             self._loop.start()
         except Exception as error:
-            logger.exception("The I/O thread of a RabbitMQ connection failed.")
+            logger.exception(
+                "The I/O thread of a RabbitMQ connection failed.", extra={"event": "unforeseen"}
+            )
             self._end(Ending(End.LOST, f"the I/O thread failed: {type(error).__name__}"))
         finally:
             self._finish()
@@ -136,7 +138,12 @@ class Link:
         with self._lock:
             self._is_over = True
         ending = self.ending = self.ending or Ending(End.LOST, "the connection ended")
-        logger.info("The connection to RabbitMQ ended: %s", ending.reason or ending.end.name)
+        reason = ending.reason or ending.end.name
+        logger.info(
+            "The connection to RabbitMQ ended: %s",
+            reason,
+            extra={"event": "connection_ended", "reason": reason},
+        )
         try:
             self._listener.ended(ending)
         finally:
@@ -160,7 +167,10 @@ class Link:
     def _on_open(self, connection: Any) -> None:
         self._was_open = True
         logger.info(
-            "Connected to RabbitMQ at %s:%s", connection.params.host, connection.params.port
+            "Connected to RabbitMQ at %s:%s",
+            connection.params.host,
+            connection.params.port,
+            extra={"event": "connection_made", "host": connection.params.host},
         )
         connection.add_on_connection_blocked_callback(self._on_blocked)
         connection.add_on_connection_unblocked_callback(self._on_unblocked)
@@ -172,7 +182,11 @@ class Link:
         if self._ending_of_cut or self._is_closing:
             self._end(self._ending_of_cut or _CLOSED)
         elif self._untried:
-            logger.info("Trying the next host, because of %s", reason)
+            logger.info(
+                "Trying the next host, because of %s",
+                reason,
+                extra={"event": "connection_failed", "reason": reason},
+            )
             self._loop.call_later(0, self._connect)
         else:
             self._end(Ending(End.LOST, reason))

@@ -56,7 +56,10 @@ class CeleryPublisher:
         try:
             return self._publish(messages)
         except Exception as error:
-            logger.exception("Publishing to Celery failed in an unforeseen way.")
+            logger.exception(
+                "Publishing to Celery failed in an unforeseen way.",
+                extra={"event": "unforeseen", "publisher": self._alias},
+            )
             reason = f"unforeseen: {type(error).__name__}"
             return [Receipt(message.id, Outcome.BROKER_DOWN, reason) for message in messages]
 

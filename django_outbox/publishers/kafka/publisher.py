@@ -66,7 +66,10 @@ class KafkaPublisher:
             sendings, receipts = self._encode(messages)
             return receipts + (self._send(client, sendings) if sendings else [])
         except Exception as error:
-            logger.exception("Publishing to Kafka failed in an unforeseen way.")
+            logger.exception(
+                "Publishing to Kafka failed in an unforeseen way.",
+                extra={"event": "unforeseen"},
+            )
             reason = f"unforeseen: {type(error).__name__}"
             return [Receipt(message.id, Outcome.BROKER_DOWN, reason) for message in messages]
 
