@@ -53,6 +53,14 @@ class Retention:
 
 
 @dataclass(frozen=True, slots=True)
+class ArchiveConfig:
+    """``OUTBOX["ARCHIVE"]``: the path of a callable, or of a class and what it is made with."""
+
+    backend: str
+    options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class ConsumerSettings:
     """``OUTBOX["CONSUMERS"]``: how often a failed delivery is repeated, and where "seen" is kept."""
 
@@ -83,7 +91,9 @@ class OutboxSettings:
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     breaker_cap: timedelta = timedelta(seconds=30)
     shutdown_timeout: timedelta = timedelta(seconds=20)
+    alert_age: timedelta = timedelta(minutes=5)
     retention: Retention = field(default_factory=Retention)
+    archive: ArchiveConfig | None = None
     consumers: ConsumerSettings = field(default_factory=ConsumerSettings)
 
     def extra(self, key: str, default: Any = None) -> Any:
@@ -163,7 +173,9 @@ class _Reader:
             ),
             breaker_cap=self.read("BREAKER_CAP", _duration, defaults.breaker_cap),
             shutdown_timeout=self.read("SHUTDOWN_TIMEOUT", _duration, defaults.shutdown_timeout),
+            alert_age=self.read("ALERT_AGE", _duration, defaults.alert_age),
             retention=self.read("RETENTION", _retention, defaults.retention),
+            archive=self.read("ARCHIVE", _archive, None),
             consumers=self.read("CONSUMERS", _consumers, defaults.consumers),
         )
         self.find_unknown_keys()
@@ -205,6 +217,12 @@ class _Reader:
             self.add(
                 "OUTBOX['BACKOFF_BASE'] is longer than OUTBOX['BACKOFF_CAP'].",
                 "The base is the first wait, the cap the longest one.",
+            )
+        if parsed.archive is not None and parsed.retention.published == timedelta(0):
+            self.add(
+                "OUTBOX['ARCHIVE'] is set, but OUTBOX['RETENTION']['published'] is 0: the relay deletes"
+                " what it has published, and the archive never sees it.",
+                "Keep published messages for a while, an hour will do, or leave ARCHIVE out.",
             )
         kept_in_mind = parsed.retention.processed
         if kept_in_mind and kept_in_mind < parsed.lease + parsed.retry.cap:
@@ -394,6 +412,20 @@ def _retention(value: Any) -> Retention:
             except _Wrong as wrong:
                 raise _Wrong(wrong.what, wrong.hint, where=f"[{name!r}]") from None
     return Retention(**{name: kept.get(name, getattr(defaults, name)) for name in known})
+
+
+def _archive(value: Any) -> ArchiveConfig | None:
+    if value is None:
+        return None
+    options = {"BACKEND": value} if isinstance(value, str) else value
+    backend = options.get("BACKEND") if isinstance(options, Mapping) else None
+    if not isinstance(backend, str) or not backend:
+        raise _Wrong(
+            "must be the path of a callable, or a dict with one under BACKEND.",
+            'For example {"BACKEND": "django_outbox.operations.archive.JsonLinesArchive",'
+            ' "STORAGE": "default"}.',
+        )
+    return ArchiveConfig(backend, {key: each for key, each in options.items() if key != "BACKEND"})
 
 
 def _consumers(value: Any) -> ConsumerSettings:
