@@ -31,6 +31,7 @@ from django_outbox.encryption.tokens import decode_bytes, encode_bytes
 #: The only member of a sealed member's wrapper.
 WRAPPER = "$jwe"
 _KEY_BYTES, _NONCE_BYTES, _TAG_BYTES = 32, 12, 16
+_compact_json = json.JSONEncoder(separators=(",", ":")).encode
 _FAILED = "the sealed member does not open: it is damaged, or its key is not the one it names."
 
 
@@ -58,7 +59,7 @@ def seal_member(
         "ptr": pointer,
         "top": topic,
     }
-    protected = encode_bytes(json.dumps(header, separators=(",", ":")).encode())
+    protected = encode_bytes(_compact_json(header).encode())
     content_key = os.urandom(_KEY_BYTES) if content_key is None else content_key
     nonce = os.urandom(_NONCE_BYTES) if nonce is None else nonce
     sealed = AESGCM(content_key).encrypt(nonce, plaintext_json.encode(), protected.encode())

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
 from typing import Any, cast
 from urllib.parse import unquote
 
@@ -57,17 +58,22 @@ class Place:
     same: list[Place] = field(default_factory=list)
     """Further places that speak of this very position: branches and references."""
 
-    def carries(self, mark: Mark) -> bool:
-        """Whether this place, or a branch or reference of it, bears the mark."""
-        return any(mark in place.marks for place in self.all_here())
+    # Read at each enqueue, and the graph no longer changes once its schema is compiled.
 
-    def all_here(self) -> list[Place]:
+    @cached_property
+    def here(self) -> list[Place]:
         """This place and, through branches and references, all that speak of the same position."""
         return _reachable(self, lambda place: place.same)
 
-    def holds(self, mark: Mark) -> bool:
-        """Whether this position, or one anywhere below it, can bear the mark."""
-        return any(mark in place.marks for place in _reachable(self, Place._next))
+    @cached_property
+    def carried(self) -> frozenset[Mark]:
+        """The marks that this place, or a branch or reference of it, bears."""
+        return frozenset(mark for place in self.here for mark in place.marks)
+
+    @cached_property
+    def held(self) -> frozenset[Mark]:
+        """The marks that this position, or one anywhere below it, can bear."""
+        return frozenset(mark for place in _reachable(self, Place._next) for mark in place.marks)
 
     def _next(self) -> list[Place]:
         named = [*self.members.values(), *(below for _, below in self.patterns)]
@@ -114,21 +120,22 @@ class Marks:
         self._schema = schema
         self._root = compiler.place(schema)
         self._places = compiler.places
-        if any(self._root.carries(mark) for mark in Mark):
+        if self._root.carried:
             raise ValueError("a mark belongs on members, not on the whole payload.")
         compiler.refuse_marks_out_of_reach()
         self._refuse_half_marked()
 
     def members(self, payload: Any, mark: Mark) -> Iterator[MarkedMember]:
         """The marked members that are present, outermost only: what is inside one is not listed."""
-        yield from _walk([self._root], payload, ("", ""), mark)
+        if mark in self._root.held:
+            yield from _walk([self._root], payload, ("", ""), mark)
 
     def cover(self, pointer: str, mark: Mark) -> bool:
         """Whether the member at the JSON pointer, or one around it, bears the mark."""
         places = [self._root]
         for step in pointer.split("/")[1:]:
             places = _of_step(places, unescape_step(step))
-            if any(place.carries(mark) for place in places):
+            if any(mark in place.carried for place in places):
                 return True
         return False
 
@@ -141,7 +148,7 @@ class Marks:
 
     def any(self, mark: Mark) -> bool:
         """Whether any member can bear the mark."""
-        return any(mark in place.marks for place in self._places.values())
+        return mark in self._root.held
 
     def wire_schema(self, sealed: Schema) -> dict[str, Any]:
         """The schema of the payload as it travels: ``sealed`` in place of every sensitive member.
@@ -156,7 +163,7 @@ class Marks:
     def _replaced(self, value: Any, sealed: Schema) -> Any:
         if isinstance(value, Mapping):
             place = self._places.get(id(value))
-            if place is not None and place.carries(Mark.SENSITIVE):
+            if place is not None and Mark.SENSITIVE in place.carried:
                 return deepcopy(dict(sealed))
             if place is not None:
                 value = self._without_values(value)
@@ -176,7 +183,7 @@ class Marks:
 
     def _is_concealed(self, schema: Any) -> bool:
         place = self._places.get(id(schema))
-        return place is not None and place.holds(Mark.SENSITIVE)
+        return place is not None and Mark.SENSITIVE in place.held
 
     def _refuse_half_marked(self) -> None:
         seen: set[frozenset[int]] = set()
@@ -188,12 +195,12 @@ class Marks:
                 continue
             seen.add(group)
             for mark in Mark:
-                if len({place.carries(mark) for place in places}) == 2:
+                if len({mark in place.carried for place in places}) == 2:
                     raise ValueError(
                         f"a member is marked {mark} in one place of the schema and described"
                         " without the mark in another; mark it in both."
                     )
-            here = [found for place in places for found in place.all_here()]
+            here = [found for place in places for found in place.here]
             names = {name for place in here for name in place.members}
             longest = max((len(place.leading) for place in here), default=0)
             waiting += [_of_member(places, name) for name in names]
@@ -216,19 +223,19 @@ def _walk(
         return
     pointer, shown = at
     for key, found in below:
-        if not found:
+        if not any(mark in place.held for place in found):
             continue
         step = escape_step(str(key))
         seen = step if isinstance(key, int) or _is_named(places, key) else "*"
         here = (f"{pointer}/{step}", f"{shown}/{seen}")
-        if any(place.carries(mark) for place in found):
+        if any(mark in place.carried for place in found):
             yield MarkedMember(*here, value, key)
         else:
             yield from _walk(found, value[key], here, mark)
 
 
 def _is_named(places: Iterable[Place], name: str) -> bool:
-    return any(name in here.members for outer in places for here in outer.all_here())
+    return any(name in here.members for outer in places for here in outer.here)
 
 
 def _of_step(places: Iterable[Place], step: str) -> list[Place]:
@@ -240,7 +247,7 @@ def _of_step(places: Iterable[Place], step: str) -> list[Place]:
 
 def _of_member(places: Iterable[Place], name: str) -> list[Place]:
     found: list[Place] = []
-    for place in (here for outer in places for here in outer.all_here()):
+    for place in (here for outer in places for here in outer.here):
         named = [place.members[name]] if name in place.members else []
         named += [below for pattern, below in place.patterns if pattern.matches(name)]
         found += named or place.others
@@ -249,7 +256,7 @@ def _of_member(places: Iterable[Place], name: str) -> list[Place]:
 
 def _of_item(places: Iterable[Place], index: int) -> list[Place]:
     found: list[Place] = []
-    for place in (here for outer in places for here in outer.all_here()):
+    for place in (here for outer in places for here in outer.here):
         found += [place.leading[index]] if index < len(place.leading) else place.items
     return found
 

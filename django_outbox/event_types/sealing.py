@@ -15,6 +15,8 @@ from django_outbox.encryption.jwe import WRAPPER, is_wrapper, open_member, seal_
 from django_outbox.encryption.keyrings import Keyring
 from django_outbox.event_types.marks import Mark, Marks
 
+_compact_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
 
 def seal_members(
     payload: Any, *, marks: Marks, keyring: Keyring, topic: str, message_id: UUID
@@ -22,7 +24,7 @@ def seal_members(
     """Replace every sensitive member that is present by its sealed form, in place."""
     __traceback_hide__ = True
     for member in marks.members(payload, Mark.SENSITIVE):
-        clear = json.dumps(member.value, ensure_ascii=False, separators=(",", ":"))
+        clear = _compact_json(member.value)
         token = seal_member(
             clear, keyring=keyring, topic=topic, message_id=message_id, pointer=member.pointer
         )

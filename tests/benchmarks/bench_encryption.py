@@ -10,12 +10,10 @@ from __future__ import annotations
 
 import argparse
 import gc
-import json
 import os
 import time
 from collections.abc import Callable
 from typing import Any
-from uuid import uuid4
 
 import django
 from cryptography.fernet import Fernet
@@ -24,11 +22,11 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
 django.setup()
 
 from django.conf import settings
-from django.db import connection, connections
+from django.db import connection, connections, transaction
 from django.test.utils import setup_databases, teardown_databases
 
-from django_outbox.encryption.conf import keyring
-from django_outbox.encryption.jwe import open_member, seal_member
+from django_outbox import enqueue
+from django_outbox.event_types import event_type
 from tests.encryptionapp.models import Customer, Everything, Twin
 
 VALUE = "12345678901"
@@ -114,23 +112,28 @@ def looking_up(rows: int, rounds: int) -> None:
 
 
 def sealing_members(rounds: int) -> None:
-    """What sealing two members adds to an enqueue, and what opening them costs."""
-    place: dict[str, Any] = {
-        "keyring": keyring(),
-        "topic": "customer.registered",
-        "message_id": uuid4(),
-    }
-    members = {"/name": json.dumps("Ayşe Yılmaz"), "/tax_id": json.dumps(VALUE)}  # noqa: RUF001
-    tokens = {p: seal_member(m, pointer=p, **place) for p, m in members.items()}
-    ways: dict[str, Callable[[], Any]] = {
-        "seal two members": lambda: [
-            seal_member(m, pointer=p, **place) for p, m in members.items()
-        ],
-        "open two members": lambda: [open_member(t, pointer=p, **place) for p, t in tokens.items()],
-    }
-    print("sealed members of a payload")
-    for name, seconds in fastest(ways, rounds, 200).items():
-        print(f"  {name:<22}{seconds * 1e6:8.1f} µs")
+    """What sealing two members adds to an enqueue, in a transaction that is open."""
+    payload = {"id": 7, "total": "10.00", "customer": {"name": "Ayse Yilmaz", "tax_id": VALUE}}
+    topics = {"two clear members": "clear.registered", "two sealed members": "sealed.registered"}
+    for topic in topics.values():
+        marked = {"type": "string", "x-gdpr-sensitive": topic.startswith("sealed")}
+        customer = {"type": "object", "properties": {"name": marked, "tax_id": marked}}
+        members = {"id": {"type": "integer"}, "total": {"type": "string"}, "customer": customer}
+        schema = {"type": "object", "properties": members, "required": [*members]}
+        event_type(topic)(type(topic, (), {"schema": schema}))
+
+    def enqueuing(topic: str) -> Callable[[], Any]:
+        return lambda: enqueue(topic, payload, aggregate=("customer", 7), sequence=1)
+
+    ways = {name: enqueuing(topic) for name, topic in topics.items()}
+    with transaction.atomic():
+        times = fastest(ways, rounds, 40)
+        transaction.set_rollback(True)
+    print("enqueue an event, in a transaction that is open")
+    for name, seconds in times.items():
+        print(
+            f"  {name:<22}{seconds * 1e6:8.0f} µs   {seconds / times['two clear members']:.2f} of clear"
+        )
 
 
 def main() -> None:
@@ -144,7 +147,7 @@ def main() -> None:
     try:
         print(f"on {connection.vendor}")
         field_against_fernet(options.rounds * 4)
-        sealing_members(options.rounds)
+        sealing_members(options.rounds * 2)
         iterating(options.rows, options.rounds)
         looking_up(options.lookups, options.rounds)
     finally:
