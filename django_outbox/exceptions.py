@@ -249,3 +249,13 @@ class ReplayStopped(OutboxError):
             f"Stopped after {sent:,} messages: {message_id} was not confirmed ({reason}). Go on from"
             f" there with --since {since.isoformat()}; what its consumer has processed it skips."
         )
+
+
+class ArchiveFailed(OutboxError):
+    """The archive did not take a batch of messages. None of that batch was deleted."""
+
+    def __init__(self, archive: str, count: int, error: Exception) -> None:
+        super().__init__(
+            f"The archive {archive!r} raised {type(error).__name__} for {count:,} messages. They were not"
+            " deleted; the next pruning tries again."
+        )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from django.core import checks
 
+from django_outbox.checks.archive import check_archive
 from django_outbox.checks.databases import check_business_models, check_database, check_server
 from django_outbox.checks.environment import check_environment
 from django_outbox.checks.registries import check_consumers, check_event_types
@@ -27,6 +28,7 @@ def register_checks() -> None:
         check_settings,
         check_publishers,
         check_lease,
+        check_archive,
         check_routes,
         check_database,
         check_business_models,

@@ -80,6 +80,11 @@ def as_moment(value: datetime | str, connection: BaseDatabaseWrapper) -> datetim
     return as_aware(value)
 
 
+def as_utc(value: datetime) -> datetime:
+    """A time that Django has loaded, in UTC. With ``USE_TZ`` off it is in the project's time zone."""
+    return (timezone.make_aware(value) if timezone.is_naive(value) else value).astimezone(UTC)
+
+
 def as_model_value(value: datetime | str) -> datetime:
     """A time that came out of raw SQL, as Django would load it into a field."""
     if isinstance(value, str):

@@ -9,6 +9,7 @@ from typing import Final
 
 from django.utils import timezone
 
+from django_outbox.databases.clock import as_utc
 from django_outbox.management.times import spoken
 from django_outbox.operations.stats import FailureGroup, RelaySeen, Stats
 
@@ -82,5 +83,4 @@ def _relay(relay: RelaySeen) -> Iterator[str]:
 
 
 def _local(moment: datetime) -> str:
-    aware = timezone.make_aware(moment) if timezone.is_naive(moment) else moment
-    return f"{timezone.localtime(aware):%Y-%m-%d %H:%M:%S %Z}"
+    return f"{timezone.localtime(as_utc(moment)):%Y-%m-%d %H:%M:%S %Z}"

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from django.utils import timezone
-
 from django_outbox.conf import outbox_settings
+from django_outbox.databases.clock import as_utc
 from django_outbox.models import OutboxMessageQuerySet
 
 #: Published messages that are looked at, the last ones first.
@@ -34,7 +33,7 @@ def pace(messages: OutboxMessageQuerySet, now: datetime) -> tuple[float | None, 
     sample = [
         # A message that was scheduled, or replayed, has not waited before it was due. After a failure
         # its due time is another one.
-        (_aware(published_at), published_at - (created_at if attempts > 1 else available_at))
+        (as_utc(published_at), published_at - (created_at if attempts > 1 else available_at))
         for created_at, available_at, attempts, published_at in rows.values_list(*columns)[:SAMPLE]
     ]
     if not sample:
@@ -52,7 +51,3 @@ def _per_minute(published: list[datetime], now: datetime) -> float:
     # More than the sample within the window: over the time that the sample spans.
     span = max(now - recent[-1], timedelta(milliseconds=1))
     return len(recent) / (span / timedelta(minutes=1))
-
-
-def _aware(moment: datetime) -> datetime:
-    return timezone.make_aware(moment) if timezone.is_naive(moment) else moment

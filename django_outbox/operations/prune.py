@@ -2,18 +2,18 @@
 
 Never a pending message. One pruner at a time; rows that somebody holds are passed over, and each
 transaction is short, so neither relays nor producers nor consumers wait for it. What was deleted
-stays deleted when it is interrupted.
+stays deleted when it is interrupted. Where there is an archive, messages go there first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from time import monotonic
 from typing import Any
 
-from django.db import connections, router, transaction
+from django.db import router
 from django.db.models import QuerySet
 
 from django_outbox.conf import outbox_settings
@@ -29,10 +29,13 @@ from django_outbox.models import (
     Status,
     StoredResponse,
 )
+from django_outbox.operations.archive import ArchiveInUse, configured_archive
 from django_outbox.signals import tell_pruned
 
 #: Rows a transaction.
 CHUNK = 1_000
+#: Bytes of payload and headers that an archive is given at a time; one message whatever its size.
+ARCHIVE_BYTES = 32 * 1024 * 1024
 _INBOX = (ProcessedMessage, ExternalCall, StoredResponse)
 
 
@@ -59,26 +62,34 @@ class _Work:
 
     name: str
     due: QuerySet[Any]
+    archive: ArchiveInUse | None = None
 
 
 def prune(*, max_seconds: float | None = None, dry_run: bool = False, chunk: int = CHUNK) -> Pruned:
     """Delete everything that is older than ``OUTBOX["RETENTION"]`` says; begins no chunk after
     ``max_seconds``. Not to be called inside ``atomic()``: it commits chunk by chunk.
+
+    Raises ``ArchiveFailed`` where the archive does not take a batch: what came before it is deleted, the
+    batch and what follows are not.
     """
     ends = None if max_seconds is None else monotonic() + max_seconds
+    archive = None if dry_run else configured_archive()
     counts: dict[str, int] = {}
     others_at_work, is_complete = False, True
-    for alias in _aliases():
-        with database_for(alias).one_at_a_time("prune") as mine:
-            if not mine:
-                others_at_work = True
-                continue
-            for work in _work_on(alias):
-                deleted, is_done = _delete(work.due, chunk, ends, dry_run=dry_run)
-                counts[work.name] = counts.get(work.name, 0) + deleted
-                is_complete = is_complete and is_done
-    if not dry_run:
-        tell_pruned(counts)
+    try:
+        for alias in _aliases():
+            with database_for(alias).one_at_a_time("prune") as mine:
+                if not mine:
+                    others_at_work = True
+                    continue
+                for work in _work_on(alias, archive):
+                    if dry_run:
+                        _count(counts, work, work.due.count())
+                    else:
+                        is_complete &= _delete(work, chunk, ends, counts)
+    finally:
+        if not dry_run:
+            tell_pruned(counts)
     return Pruned(**counts, others_at_work=others_at_work, is_complete=is_complete)
 
 
@@ -87,7 +98,7 @@ def _aliases() -> list[str]:
     return sorted({outbox_alias(), *of_models, *map(inbox_alias, all_consumers())})
 
 
-def _work_on(alias: str) -> Iterator[_Work]:
+def _work_on(alias: str, archive: ArchiveInUse | None) -> Iterator[_Work]:
     retention = outbox_settings().retention
     if alias == outbox_alias():
         messages = OutboxMessage.objects.using(alias)
@@ -98,7 +109,7 @@ def _work_on(alias: str) -> Iterator[_Work]:
         ):
             if age is not None:
                 settled = messages.filter(status=status).order_by("published_at", "id")
-                yield _Work(name, settled.filter(**_older_than(status, age)))
+                yield _Work(name, settled.filter(**_older_than(status, age)), archive)
         yield _Work("relays", RelayProcess.objects.using(alias).forgotten().order_by("id"))
     if retention.processed is not None:
         processed = ProcessedMessage.objects.using(alias).older_than(retention.processed)
@@ -115,27 +126,58 @@ def _older_than(status: Status, age: timedelta) -> dict[str, Any]:
     return {f"{column}__lt": DatabaseNow() - age}
 
 
-def _delete(
-    due: QuerySet[Any], chunk: int, ends: float | None, *, dry_run: bool
-) -> tuple[int, bool]:
-    if dry_run:
-        return due.count(), True
-    deleted = 0
+def _delete(work: _Work, chunk: int, ends: float | None, counts: dict[str, int]) -> bool:
+    """Delete what is due, chunk by chunk. False: time was up before all of it was gone."""
     while ends is None or monotonic() < ends:
-        taken = _delete_chunk(due, chunk)
-        deleted += taken
-        if taken < chunk:
-            return deleted, True
-    return deleted, False
+        gone, may_find_more = _delete_chunk(work, chunk)
+        _count(counts, work, gone)
+        if gone == 0 or not may_find_more:
+            return True
+    return False
 
 
-def _delete_chunk(due: QuerySet[Any], chunk: int) -> int:
+def _count(counts: dict[str, int], work: _Work, rows: int) -> None:
+    counts[work.name] = counts.get(work.name, 0) + rows
+
+
+def _delete_chunk(work: _Work, chunk: int) -> tuple[int, bool]:
+    """Delete a chunk of what is due; returns how many rows are gone, and whether there may be more."""
+    if work.archive is None:
+        gone = _delete_rows(work.due[:chunk])
+        return gone, gone == chunk
+    # No transaction is open while the archive works: it may be slow. What changes meanwhile is due no
+    # more, and stays.
+    sizes = list(work.due.values_list("pk", "size")[:chunk])
+    ids = _bounded(sizes)
+    archived = work.archive.keep(work.due.filter(pk__in=ids))
+    gone = _delete_rows(work.due.filter(pk__in=archived))
+    return gone, len(sizes) == chunk or len(ids) < len(sizes)
+
+
+def _delete_rows(due: QuerySet[Any]) -> int:
+    database = database_for(due.db)
     # Ids first, locked in the order of the index that finds them: a DELETE with the condition itself
     # would wait for whoever holds one of the rows, and two of them could wait for each other.
-    skip_locked = connections[due.db].features.has_select_for_update_skip_locked
-    with transaction.atomic(using=due.db):
-        locked = due.select_for_update(skip_locked=skip_locked)
-        ids = sorted(locked.values_list("pk", flat=True)[:chunk])
-        if ids:
-            due.model._base_manager.using(due.db).filter(pk__in=ids).delete()
-    return len(ids)
+    skip_locked = database.connection.features.has_select_for_update_skip_locked
+    locked = due.select_for_update(skip_locked=skip_locked).values_list("pk", flat=True)
+
+    def delete() -> int:
+        with database.transaction():
+            ids = sorted(locked.all())
+            if ids:
+                due.model._base_manager.using(due.db).filter(pk__in=ids).delete()
+        return len(ids)
+
+    return database.retrying(delete)
+
+
+def _bounded(sizes: Iterable[tuple[int, int]]) -> list[int]:
+    """The first of these ids whose messages fit into memory together; at least one."""
+    ids: list[int] = []
+    total = 0
+    for pk, size in sizes:
+        total += size
+        if ids and total > ARCHIVE_BYTES:
+            break
+        ids.append(pk)
+    return ids

@@ -13,9 +13,9 @@ from datetime import datetime, timedelta
 
 from django.db.models import TextField
 from django.db.models.functions import Cast
-from django.utils import timezone
 
 from django_outbox.conf import outbox_settings
+from django_outbox.databases.clock import as_utc
 from django_outbox.exceptions import ReplayStopped
 from django_outbox.messages import Message
 from django_outbox.models import OutboxMessageQuerySet
@@ -81,16 +81,12 @@ def _messages(rows: OutboxMessageQuerySet) -> list[Message]:
     # The payload as text: it travels exactly as stored.
     with_body = rows.annotate(body=Cast("payload", TextField())).order_by("id")
     return [
-        Message(id=message_id, created_at=_aware(created_at), source=source, **rest)
+        Message(id=message_id, created_at=as_utc(created_at), source=source, **rest)
         for message_id, created_at, rest in (
             (row.pop("message_id"), row.pop("created_at"), row)
             for row in with_body.values(*_COLUMNS, "body")
         )
     ]
-
-
-def _aware(moment: datetime) -> datetime:
-    return timezone.make_aware(moment) if timezone.is_naive(moment) else moment
 
 
 def _send(publisher: Publisher, messages: list[Message], sent_before: int) -> None:

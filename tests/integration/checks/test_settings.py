@@ -186,3 +186,10 @@ def test_a_publisher_for_development_that_no_route_names_may_stay(outbox_setting
         }
     )
     assert ids(deploy=True) == []
+
+
+def test_an_archive_that_cannot_be_made_is_reported(outbox_settings, run_checks):
+    outbox_settings(ARCHIVE="nowhere.keep")
+    (message,) = run_checks()
+    assert message.id == "django_outbox.E007"
+    assert "'nowhere.keep'" in message.msg
