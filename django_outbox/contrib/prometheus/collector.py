@@ -9,16 +9,15 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from time import monotonic
 from typing import Final
 
-from django.db import connections, transaction
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from django_outbox.conf import outbox_settings
 from django_outbox.databases import outbox_alias
+from django_outbox.databases.borrowing import borrowed_connection
 from django_outbox.operations.stats import Stats, collect_stats
 
 logger = logging.getLogger(__name__)
@@ -80,7 +79,7 @@ class OutboxCollector(Collector):
     def _look(self) -> Stats | None:
         try:
             alias = self._database or outbox_alias()
-            with _borrowed_connection(alias):
+            with borrowed_connection(alias):
                 stats = collect_stats(database=alias)
         except Exception as error:  # whatever it is, /metrics goes on
             if not self._has_failed:
@@ -122,21 +121,3 @@ class _Families:
 
     def all(self) -> tuple[Metric, ...]:
         return (self.up, self.messages, self.oldest_due, self.relays, self.breakers)
-
-
-@contextmanager
-def _borrowed_connection(alias: str) -> Iterator[None]:
-    """This thread's connection, as it was found: a server's thread for one scrape leaves none open."""
-    connection = connections[alias]
-    if connection.in_atomic_block:
-        # An error in a request's transaction must not end it.
-        with transaction.atomic(using=alias):
-            yield
-        return
-    was_open = connection.connection is not None
-    connection.close_if_unusable_or_obsolete()
-    try:
-        yield
-    finally:
-        if not was_open:
-            connection.close()
