@@ -31,6 +31,9 @@ CANARY = "canary"
 _verified: set[_Use] = set()
 #: Those that this process has recorded and not yet seen committed.
 _uncommitted: set[_Use] = set()
+#: The list of commit hooks with which each of them was last seen. Django makes another one at every
+#: rollback, to a savepoint too: while it is the same, the row is still there.
+_seen_with: dict[_Use, list[Any]] = {}
 #: Those that were not recorded when a search looked, and when to look again (monotonic seconds).
 _absent: dict[_Use, float] = {}
 _ABSENT_FOR = 60.0
@@ -38,6 +41,7 @@ _ABSENT_FOR = 60.0
 
 def _forget() -> None:
     _verified.clear()
+    _seen_with.clear()
     _absent.clear()
 
 
@@ -124,6 +128,8 @@ def record_after_migrate(*, using: str, **kwargs: Any) -> None:
 def _verify(ring: Keyring, key: Key, using: str, *, record: bool) -> None:
     home = _home(using)
     use = (using, ring.name, key.kid, key.fingerprint)
+    if _seen_with.get(use) is connections[home].run_on_commit:
+        return
     try:
         row = KeyFingerprint.objects.using(home).filter(ring=ring.name, kid=key.kid).first()
         if row is None and record:
@@ -149,6 +155,7 @@ def _verify(ring: Keyring, key: Key, using: str, *, record: bool) -> None:
     if use in _uncommitted:
         # A rollback would take the row away again, so only a commit makes it known.
         transaction.on_commit(partial(_committed, use), using=home)
+        _seen_with[use] = connections[home].run_on_commit
     else:
         _verified.add(use)
 
@@ -171,6 +178,7 @@ def _record(ring: Keyring, key: Key, home: str) -> KeyFingerprint:
 
 def _committed(use: _Use) -> None:
     _uncommitted.discard(use)
+    _seen_with.pop(use, None)
     _verified.add(use)
 
 

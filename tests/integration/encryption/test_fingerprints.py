@@ -33,6 +33,26 @@ def test_the_first_value_records_its_keys_and_the_next_asks_no_more(django_asser
         Customer.objects.update(tax_id="2", notes="x")
 
 
+def test_within_one_transaction_a_new_key_is_looked_up_once(django_assert_num_queries: Any):
+    with transaction.atomic():
+        Customer.objects.create(notes="x")
+        with django_assert_num_queries(3):
+            Customer.objects.bulk_create([Customer(notes="y"), Customer(notes="z")])
+            Customer.objects.update(notes="x")
+            Customer.objects.update(notes="y")
+
+
+def test_a_savepoint_rolled_back_takes_the_record_along_too():
+    with transaction.atomic():
+        with transaction.atomic():
+            Customer.objects.create(notes="x")
+            transaction.set_rollback(True)
+        assert not recorded()
+        Customer.objects.create(notes="x")
+        assert recorded() == {("default", "a")}
+    assert recorded() == {("default", "a")}
+
+
 def test_a_rolled_back_first_value_takes_its_record_along_and_the_next_makes_it_again():
     with transaction.atomic():
         Customer.objects.create(notes="x")
