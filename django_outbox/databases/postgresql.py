@@ -102,12 +102,14 @@ RETURNING message.id
 # For the claim's transaction only. No relay waits for ever, nor keeps others waiting. Walk the indexes
 # in their order and look sets up by hash, even where the statistics are of a time when the table looked
 # different, as a queue's always are; room for a million aggregates in those sets; no compiling of a
-# statement that runs for milliseconds.
+# statement that runs for milliseconds. No wait for the disk: a lease that a crash of the server takes
+# along means that its messages are sent once more, which a lease that ends in the crash means as well.
 _SETTINGS_OF_THE_CLAIM = f"""
 set_config('lock_timeout', '{CLAIM_LOCK_TIMEOUT}s', TRUE),
 set_config('idle_in_transaction_session_timeout', '{CLAIM_LOCK_TIMEOUT}s', TRUE),
 set_config('enable_seqscan', 'off', TRUE), set_config('enable_bitmapscan', 'off', TRUE),
-set_config('jit', 'off', TRUE), set_config('work_mem',
+set_config('jit', 'off', TRUE), set_config('synchronous_commit', 'off', TRUE),
+set_config('work_mem',
     greatest(pg_size_bytes(current_setting('work_mem')) / 1024, 65536)::text, TRUE)
 """
 

@@ -235,7 +235,11 @@ class EncryptedField(_Field):
                     error = PlaintextFound(f"a clear value that is none of {type(self).__name__}.")
         error.place = self.seal_context
         if settings.on_error == "sentinel":
-            logger.warning("unreadable value: %s", error, extra={"event": "value_unreadable", "context": self.seal_context})
+            logger.warning(
+                "unreadable value: %s",
+                error,
+                extra={"event": "value_unreadable", "context": self.seal_context},
+            )
             return Undecryptable(raw, self.seal_context, str(error))
         error.pk = pk_of_row_with(self, raw, connection)
         try:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from django.db import Error, connection, transaction
 
-from django_outbox.batches import Limits
+from django_outbox.batches import Limits, Published
 from django_outbox.databases import Database, postgresql
 from django_outbox.databases.errors import is_disconnect
 from django_outbox.topics import EVERY_TOPIC
@@ -67,3 +67,23 @@ def test_a_relay_that_freezes_in_its_claim_is_thrown_out(
     error = freezing.result(LONG)
     assert error is not None
     assert is_disconnect(error)
+
+
+def test_a_claim_does_not_wait_for_the_disk_and_a_settle_does(database: Database) -> None:
+    write(database, new_message())
+    seen: list[tuple[str, str]] = []
+
+    def look(execute: Callable[..., Any], sql: str, params: Any, many: bool, context: Any) -> Any:
+        result = execute(sql, params, many, context)
+        for what in ("SET lease_token", "SET status"):
+            if what in sql:
+                with context["connection"].connection.cursor() as cursor:
+                    cursor.execute("SHOW synchronous_commit")
+                    seen.append((what, *cursor.fetchone()))
+        return result
+
+    with connection.execute_wrapper(look):
+        batch = database.claim(LIMITS, "host:1")
+        assert batch is not None
+        database.settle(batch.token, {batch.claimed[0].row_id: Published()})
+    assert seen == [("SET lease_token", "off"), ("SET status", "on")]
