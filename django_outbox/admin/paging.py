@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from django.core.paginator import Paginator
 from django.utils.functional import cached_property
@@ -10,9 +10,7 @@ from django.utils.functional import cached_property
 if TYPE_CHECKING:
     from django.db.models import QuerySet
 
-    from django_outbox.models import OutboxMessage
-
-    _Paginator = Paginator[OutboxMessage]
+    _Paginator = Paginator[Any]
 else:
     _Paginator = Paginator
 
@@ -26,5 +24,10 @@ class CappedPaginator(_Paginator):
     @cached_property
     def count(self) -> int:
         """How many rows there are, or ``COUNTED`` where there are more."""
-        rows = cast("QuerySet[OutboxMessage]", self.object_list)
+        rows = cast("QuerySet[Any]", self.object_list)
         return rows[:COUNTED].count()
+
+    @property
+    def is_capped(self) -> bool:
+        """Whether there may be more rows than were counted."""
+        return self.count >= COUNTED
