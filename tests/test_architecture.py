@@ -24,7 +24,13 @@ DOCS = ROOT / "docs"
 #: Who may import a broker's library; everybody else reaches it through these.
 OWNERS = {
     "pika": {"brokers.rabbitmq", "publishers.rabbitmq", "consumers.rabbitmq"},
-    "celery": {"consumers.celery", "publishers.celery", "tasks", "contrib.celery"},
+    "celery": {
+        "consumers.celery",
+        "consumers.celery_queues",
+        "publishers.celery",
+        "tasks",
+        "contrib.celery",
+    },
     "kombu": {"consumers.celery", "publishers.celery", "contrib.celery"},
     "confluent_kafka": {"publishers.kafka"},
     "psycopg": {"databases.postgresql"},

@@ -10,6 +10,13 @@ from django.core import checks
 from django_outbox.checks.archive import check_archive
 from django_outbox.checks.databases import check_business_models, check_database, check_server
 from django_outbox.checks.environment import check_environment
+from django_outbox.checks.operating import check_operation
+from django_outbox.checks.personal import check_personal_members
+from django_outbox.checks.production import (
+    check_dead_letters,
+    check_retention,
+    check_seen_in_cache,
+)
 from django_outbox.checks.registries import check_consumers, check_event_types
 from django_outbox.checks.settings import (
     check_lease,
@@ -35,8 +42,16 @@ def register_checks() -> None:
         check_environment,
         check_consumers,
         check_event_types,
+        check_personal_members,
     ):
         checks.register(check, "django_outbox")
-    checks.register(check_publishers_for_production, "django_outbox", deploy=True)
+    for check in (
+        check_publishers_for_production,
+        check_retention,
+        check_seen_in_cache,
+        check_dead_letters,
+    ):
+        checks.register(check, "django_outbox", deploy=True)
     # Without a tag of ours: asked for by a tag, Django 6.1 runs it though no database is named.
     checks.register(check_server, checks.Tags.database)
+    checks.register(check_operation, checks.Tags.database, deploy=True)
