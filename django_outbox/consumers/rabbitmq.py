@@ -9,7 +9,7 @@ unless their order is to be kept.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Final, Protocol, assert_never
 
@@ -63,8 +63,10 @@ class Stop(Protocol):
 class QueueConsumer:
     """Receives, handles and acknowledges until it is told to stop. Belongs to one thread."""
 
-    def __init__(self, intake: Intake) -> None:
+    def __init__(self, intake: Intake, on_turn: Callable[[], object] = lambda: None) -> None:
+        """``on_turn`` is called whenever the loop goes round, also while broker or database are away."""
         self._intake = intake
+        self._on_turn = on_turn
         self._shelf = Shelf(intake)
         self._has_received = False
         self._begun: set[str] = set()
@@ -95,6 +97,7 @@ class QueueConsumer:
                 delay,
                 extra={"event": "receiving_ended", "reason": subscription.why_over},
             )
+            self._on_turn()
             stop.wait(delay)
         self._shelf.close()
 
@@ -126,6 +129,7 @@ class QueueConsumer:
 
     def _serve(self, subscription: Subscription, stop: Stop) -> None:
         while not subscription.is_over and not stop.is_set:
+            self._on_turn()
             self.run_once(subscription, stop)
             self._has_received = self._has_received or subscription.was_receiving
         subscription.stop()
@@ -184,7 +188,7 @@ class QueueConsumer:
             if not away:
                 return [verdict_of_all(each) for each in verdicts]
             # Nothing is acknowledged, and nothing else would succeed now.
-            if not _wait_for_database(away, stop):
+            if not _wait_for_database(away, stop, self._on_turn):
                 return []
 
     def _carry_out(self, received: Received, verdict: Verdict) -> None:
@@ -256,7 +260,7 @@ def _database_away(consumer: Consumer, verdicts: Sequence[Verdict]) -> str:
     return ""
 
 
-def _wait_for_database(alias: str, stop: Stop) -> bool:
+def _wait_for_database(alias: str, stop: Stop, on_turn: Callable[[], object]) -> bool:
     """Wait until the database answers. False: told to stop before it did."""
     failures = 0
     while True:
@@ -268,6 +272,7 @@ def _wait_for_database(alias: str, stop: Stop) -> bool:
             delay,
             extra={"event": "database_away", "database": alias},
         )
+        on_turn()
         if stop.wait(delay):
             return False
         if database_answers(alias):

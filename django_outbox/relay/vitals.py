@@ -60,8 +60,8 @@ class LivenessFile:
         self._file = _MarkerFile(path)
         self._next = 0.0
 
-    def __call__(self, condition: Condition) -> None:
-        """The loop went round."""
+    def __call__(self, condition: Condition | None = None) -> None:
+        """The loop went round, whatever the condition."""
         if monotonic() >= self._next:
             self._next = monotonic() + TOUCH_INTERVAL
             self._file.touch()

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
@@ -12,6 +15,7 @@ from django_outbox.consumers.rabbitmq import QueueConsumer
 from django_outbox.exceptions import OutboxError
 from django_outbox.management.metrics_port import add_metrics_arguments, metrics_port
 from django_outbox.relay.shutdown import stop_on_signals, stop_with_parent
+from django_outbox.relay.vitals import LivenessFile
 
 
 class Command(BaseCommand):
@@ -44,6 +48,12 @@ class Command(BaseCommand):
             metavar="PID",
             help="Stop when this process, which has started this one, has ended, and leave SIGINT to it.",
         )
+        parser.add_argument(
+            "--liveness-file",
+            type=Path,
+            metavar="PATH",
+            help="Touched while the loop goes round, between two messages; removed at the end.",
+        )
         add_metrics_arguments(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -54,9 +64,22 @@ class Command(BaseCommand):
             names = ", ".join(consumer.name for consumer in intake.consumers)
             self.stderr.write(f"Receiving from {', '.join(intake.consumed)} for {names}.")
             with (
+                _liveness(options["liveness_file"]) as on_turn,
                 metrics_port(options),
                 stop_on_signals() if parent is None else stop_with_parent(parent) as stop,
             ):
-                QueueConsumer(intake).run(stop)
+                QueueConsumer(intake, on_turn).run(stop)
         except OutboxError as error:
             raise CommandError(str(error)) from error
+
+
+@contextmanager
+def _liveness(path: Path | None) -> Iterator[Callable[[], object]]:
+    if path is None:
+        yield lambda: None
+        return
+    liveness = LivenessFile(path)
+    try:
+        yield liveness
+    finally:
+        liveness.close()

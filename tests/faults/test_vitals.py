@@ -1,4 +1,4 @@
-"""What watches a relay is told the truth: systemd, the files of probes, and Prometheus."""
+"""What watches a relay or a consumer is told the truth: systemd, the files of probes, and Prometheus."""
 
 from __future__ import annotations
 
@@ -17,9 +17,14 @@ from django_outbox.publishers.registry import publisher_for
 from django_outbox.relay.loop import Relay
 from django_outbox.relay.shutdown import Stop
 from django_outbox.relay.vitals import Condition, ReadinessFile
+from tests.support.messages import received
 from tests.support.outages import database_away
+from tests.support.plants import plant
 from tests.support.relay_children import rabbitmq_outbox, relay_process
 from tests.support.threads import Worker, wait_until
+from tests.support.workers import workers
+
+__all__ = ["plant", "workers"]
 
 
 def enqueued(count: int = 1) -> None:
@@ -139,3 +144,26 @@ def test_an_idle_relay_notices_that_its_broker_is_gone(
 def test_a_metrics_address_that_cannot_be_had_is_an_error_that_names_it(database, host: Any):
     with pytest.raises(CommandError, match=f"cannot be served on {host}:"):
         call_command("outbox_relay", "--once", "--metrics-port", "0", "--metrics-host", host)
+
+
+def test_a_consumer_process_says_that_it_lives_and_serves_its_metrics(
+    database, plant, workers, tmp_path
+):
+    alive, port = tmp_path / "alive", free_port()
+    consumer = workers.outbox_consume(
+        plant.outbox,
+        *("--queue", plant.queue, "--liveness-file", str(alive), "--metrics-port", str(port)),
+    )
+    consumer.wait_for_line("Connected to RabbitMQ")
+    wait_until(alive.exists, "its loop goes round")
+    message = received(body='{"amount": 1}')
+    plant.publish(message)
+    workers.diary.wait_for("handled", message.id)
+
+    def is_counted() -> bool:
+        with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
+            return b'outcome="handled"} 1.0' in answer.read()
+
+    wait_until(is_counted, "the message is counted", every=0.1)
+    assert consumer.stop() == 0
+    assert not alive.exists()
