@@ -12,8 +12,9 @@ import pytest
 from django_outbox.databases import Database
 from django_outbox.messages import Message
 from django_outbox.models import ProcessedMessage
+from django_outbox.wire.celery import ARGS_REPR
 from tests.support.messages import received
-from tests.support.plants import Plant, plant
+from tests.support.plants import Plant, plant, reason_of
 from tests.support.proxy import TcpProxy
 from tests.support.rabbitmq import Broker
 from tests.support.threads import wait_until
@@ -83,8 +84,11 @@ def test_a_task_that_raises_is_tried_again_and_in_the_end_dead_lettered(
     [(dead, body)] = plant.dead_letters()
     assert dead.headers["id"] == str(failing.id)
     assert json.loads(body)[0][0]["data"]["name"] == "Ada"
-    assert dead.headers["x-death"][0]["reason"] == "rejected"
+    assert reason_of(dead) == "ValueError, attempt 3 of 3"
+    assert dead.headers["argsrepr"] == ARGS_REPR
+    assert dead.headers["x-outbox-queue"] == plant.queue
     worker.wait_for_line(f"{failing.id} is given up: ValueError, attempt 3 of 3")
+    assert "Ada" not in worker.text
     assert booked(passing) == booked(good) == 1
     assert booked(failing) == 0
     assert ProcessedMessage.objects.count() == 2
@@ -105,6 +109,27 @@ def test_retries_do_not_wait_in_the_workers_memory(
     for message in failing:
         workers.diary.wait_for("handled", message.id)
     assert plant.broker.count(plant.dead_letter_queue) == 0
+
+
+def test_a_message_that_waits_shows_nothing_of_its_payload_in_its_headers(
+    database: Database, rabbitmq: Broker, workers: Workers
+) -> None:
+    """Celery would write the arguments into them, for its log and its monitors."""
+    plant = Plant(rabbitmq, RETRY_DELAYS=[60])
+    try:
+        outbox = {**plant.outbox, "CONSUMERS": {"BACKOFF_BASE": 60, "BACKOFF_CAP": 60}}
+        workers.celery(outbox, rabbitmq.url, plant.queue)
+        for _ in range(5):
+            plant.call(order(do="raise", name="Ada"), BOOK)
+        waiting = f"{plant.queue}.retry.60s"
+        # The wait is random from nothing: one or two of them may be back already.
+        wait_until(lambda: rabbitmq.count(waiting) >= 3, "they wait")
+        for properties, body in rabbitmq.take(waiting):
+            assert b"Ada" in body
+            assert "Ada" not in str(properties)
+            assert properties.headers["argsrepr"] == ARGS_REPR
+    finally:
+        plant.remove()
 
 
 def test_celerys_own_ways_to_retry_end_where_they_say(

@@ -1,17 +1,10 @@
-"""Celery tasks as consumers: an event's effect takes place once, and no message is lost on the way.
-
-``ConsumerTask`` is the base of such a task, ``ConsumerMixin`` what makes a task class of your own
-one. The task takes a ``Message``. It acknowledges after its commit; when it raises it is tried again
-with jittered backoff, and in the end its message is rejected, to the queue's dead-letter exchange.
-A queue without one has its rejected messages dropped by the broker: see docs/howto/celery.md.
-"""
+"""ConsumerMixin and ConsumerTask: the task as a consumer of the inbox."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
 import time
-from collections.abc import Iterator
 from datetime import timedelta
 from functools import cached_property
 from typing import Any, ClassVar, assert_never
@@ -24,13 +17,16 @@ from celery.exceptions import (
     Retry,
     SoftTimeLimitExceeded,
 )
-from celery.worker import state
-from celery.worker.request import Request
-from kombu import Connection, Exchange, Queue
-from kombu.pools import connections
 
-from django_outbox.brokers.rabbitmq.topology_options import topology
 from django_outbox.conf import RetryPolicy, outbox_settings
+from django_outbox.consumers.celery.sending import (
+    SetAside,
+    is_delivery,
+    own_headers,
+    send_again,
+    sending,
+    set_aside,
+)
 from django_outbox.consumers.delivery import tell_failure
 from django_outbox.consumers.failures import failure_of
 from django_outbox.consumers.inbox import inbox_alias, process_once
@@ -46,13 +42,14 @@ from django_outbox.consumers.verdicts import (
 )
 from django_outbox.exceptions import ImproperlyConfiguredOutbox, MalformedMessage, RejectMessage
 from django_outbox.messages import Message
-from django_outbox.wire.amqp import is_brokers
 from django_outbox.wire.celery import from_celery
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("django_outbox.consumers.celery")
 
 #: How long a task waits in place for its database before it gives its process to another message.
 OUTAGE_PATIENCE = timedelta(minutes=1)
+#: How long a task holds a message that the broker did not take: put back, it comes again at once.
+PUT_BACK_AFTER = timedelta(seconds=1)
 
 #: What may not be changed without losing messages, and what would happen.
 _SAFE_OPTIONS = {
@@ -61,65 +58,10 @@ _SAFE_OPTIONS = {
     "acks_on_failure": (False, "a message whose handler raises would be acknowledged"),
     "acks_on_timeout": (False, "a message that ran out of time would be acknowledged"),
     "acks_on_failure_or_timeout": (False, "a message that fails would be acknowledged"),
+    "retry_on_worker_lost": (False, "what kills its process would come again without a count"),
 }
-
-
-class ConsumerRequest(Request):
-    """The worker's view of one delivery: what kills its process does not come back for ever.
-
-    Celery requeues the message of a lost process or of a hard time limit, at once and without end.
-    Here it is rejected, to the dead-letter exchange, when its deliveries are used up: as a quorum
-    queue counts them; a classic queue only tells a second delivery from a first.
-    """
-
-    _process_died = False
-
-    def on_timeout(self, soft: bool, timeout: float) -> None:
-        with self._charging(not soft):
-            super().on_timeout(soft, timeout)
-
-    def on_failure(self, exc_info: Any, *args: Any, **kwargs: Any) -> Any:
-        with self._charging(True):
-            return super().on_failure(exc_info, *args, **kwargs)
-
-    def reject(self, requeue: bool = False) -> None:
-        """Reject the delivery; ``requeue`` is granted while deliveries are left."""
-        if self.acknowledged:
-            return  # Celery rejects a hard time limit twice
-        if requeue and self._process_died and not state.should_terminate:
-            requeue = not self._is_used_up()
-        super().reject(requeue=requeue)
-
-    @contextlib.contextmanager
-    def _charging(self, died: bool) -> Iterator[None]:
-        self._process_died = died
-        try:
-            yield
-        finally:
-            self._process_died = False
-
-    def _is_used_up(self) -> bool:
-        task: Any = self.task
-        headers: dict[str, Any] = self.request_dict
-        deliveries = headers.get("x-delivery-count")
-        limit = task.retry_policy.max_attempts
-        if isinstance(deliveries, int):
-            used_up = int(headers.get("retries") or 0) + deliveries + 1 >= limit
-        else:
-            used_up = bool(self.delivery_info.get("redelivered")) or limit == 1
-        if used_up:
-            logger.error(
-                "%s: message %s ended its worker process again and is rejected to the"
-                " dead-letter exchange.",
-                task.name,
-                self.id,
-                extra={
-                    "event": "delivery_set_aside",
-                    "consumer": task.name,
-                    "message_id": str(self.id),
-                },
-            )
-        return bool(used_up)
+_REJECT_UNDECODABLE = "django_outbox.consumers.celery.receiving:RejectUndecodable"
+_MISSING = object()
 
 
 class ConsumerMixin:
@@ -133,13 +75,18 @@ class ConsumerMixin:
     The attributes may be given to the decorator: ``@shared_task(base=ConsumerTask, topics=[…])``.
     """
 
-    Request: ClassVar[Any] = "django_outbox.consumers.celery:ConsumerRequest"
+    # By their names: only workers load them.
+    Request: ClassVar[Any] = "django_outbox.consumers.celery.request:ConsumerRequest"
+    Strategy: ClassVar[Any] = "django_outbox.consumers.celery.receiving:strategy"
+    #: What a message that is given up ends with: a line in the worker's log, without a traceback.
+    throws = (RejectMessage,)
     acks_late = True
     reject_on_worker_lost = True
     acks_on_failure = False
     acks_on_timeout = False
     #: What Celery below 5.7 reads in place of the two above.
     acks_on_failure_or_timeout = False
+    retry_on_worker_lost = False
 
     #: The name in the inbox: keep it when the task moves. Empty: the task's name.
     consumer_name: str = ""
@@ -153,7 +100,7 @@ class ConsumerMixin:
     #: The alias that inbox row and effect are written to; None: what the routers say.
     database: str | None = None
 
-    def __call__(self, argument: object = None, *args: Any, **kwargs: Any) -> str:
+    def __call__(self, argument: object = _MISSING, *args: Any, **kwargs: Any) -> str:
         """Handle the event once. Celery calls this with the event, tests may with a ``Message``."""
         if isinstance(argument, Message):
             return _word(process_once(self.declared, argument))
@@ -164,14 +111,7 @@ class ConsumerMixin:
                 case Ack(processed):
                     return _word(processed)
                 case DeadLetter(reason):
-                    logger.error(
-                        "%s: message %s is given up: %s",
-                        self.declared.name,
-                        self._id(),
-                        reason,
-                        extra=self._extra("delivery_set_aside", reason),
-                    )
-                    raise error or RejectMessage(reason)
+                    raise self._give_up(reason, error)
                 case RetryLater(delay, reason) if _is_outage(happened, waited_since):
                     logger.warning(
                         "%s: waiting: %s",
@@ -195,13 +135,17 @@ class ConsumerMixin:
 
     @classmethod
     def on_bound(cls, app: Celery) -> None:
-        """Refuse options under which messages would be lost. Called by Celery."""
+        """Refuse options under which messages would be lost, and have the app's workers lose none.
+
+        Called by Celery.
+        """
         for option, (safe, danger) in _SAFE_OPTIONS.items():
             if getattr(cls, option) is not safe:
                 raise ImproperlyConfiguredOutbox(
                     f"Task {getattr(cls, 'name', cls.__name__)!r}: {option}={not safe} is not for a"
                     f" consumer: {danger}. Leave the option out."
                 )
+        app.steps["consumer"].add(_REJECT_UNDECODABLE)
         parent: Any = super()
         parent.on_bound(app)
 
@@ -241,12 +185,12 @@ class ConsumerMixin:
         this worker's memory. Where it could not be sent, the delivery is put back, not given up.
         """
         parent: Any = super()
-        kwargs.setdefault("headers", _clean(self._request.headers))
+        kwargs.setdefault("headers", own_headers(self._request))
         try:
-            with self._sending(kwargs) as options:
+            with sending(self, kwargs) as options:
                 return parent.retry(*args, **options)
         except Reject as error:
-            raise Reject("the message could not be sent again", requeue=True) from error
+            raise self._put_back() from error
         except (Retry, Ignore):
             raise
         except MaxRetriesExceededError:
@@ -277,16 +221,22 @@ class ConsumerMixin:
             return failed, error
 
     def _message(self, argument: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Message:
-        if args or kwargs:
-            raise MalformedMessage("task", "has more than one argument: a consumer takes the event")
+        if argument is _MISSING or args or kwargs:
+            raise MalformedMessage("task", "is not called with one argument, the event")
         request: Any = self._request
-        return from_celery(
+        message = from_celery(
             argument,
             headers=request.headers,
             task_id=request.id or "",
             task=self.declared.name,
             attempt=self._attempt_number(),
         )
+        size, largest = len(message.body.encode()), outbox_settings().max_message_bytes
+        if size > largest:
+            raise MalformedMessage(
+                "body", f"has {size:,} bytes; OUTBOX['MAX_MESSAGE_BYTES'] allows {largest:,}"
+            )
+        return message
 
     @property
     def _request(self) -> Any:
@@ -312,61 +262,51 @@ class ConsumerMixin:
 
     def _send_again(self, delay: timedelta, *, charged: bool) -> None:
         """Send the message again and end this delivery: raises ``Retry``."""
-        task: Any = self
         countdown = delay.total_seconds()
-        if charged or self._request.called_directly or self._request.is_eager:
+        if charged or not is_delivery(self._request):
             raise self.retry(countdown=countdown)
-        given = {"countdown": countdown, "headers": _clean(self._request.headers)}
-        with self._sending(given) as options:
-            signature = task.signature_from_request(retries=self._request.retries, **options)
-            try:
-                signature.apply_async()
-            except Exception as error:
-                raise Reject("the message could not be sent again", requeue=True) from error
+        try:
+            signature = send_again(self, countdown)
+        except Exception as error:
+            raise self._put_back() from error
         raise Retry(f"Postponed for {countdown:.1f} s", sig=signature)
+
+    def _give_up(self, reason: str, error: Exception | None) -> Exception:
+        """What to raise for a message that is not to be tried again."""
+        logger.error(
+            "%s: message %s is given up: %s",
+            self.declared.name,
+            self._id(),
+            reason,
+            extra=self._extra("delivery_set_aside", reason),
+        )
+        if not is_delivery(self._request):
+            return error or RejectMessage(reason)
+        try:
+            is_set_aside = set_aside(self, reason)
+        except Exception as trouble:  # each transport has errors of its own
+            logger.warning(
+                "%s: message %s is rejected, without the reason in its headers: %s",
+                self.declared.name,
+                self._id(),
+                type(trouble).__name__,
+                extra=self._extra("delivery_rejected", reason),
+            )
+            is_set_aside = False
+        # The handler's own error is not raised: Celery would log its text, which may hold values.
+        return SetAside(reason) if is_set_aside else RejectMessage(reason)
+
+    def _put_back(self) -> Reject:
+        """What to raise where the broker did not take the message; after a moment, for it comes at once."""
+        with contextlib.suppress(SoftTimeLimitExceeded):
+            time.sleep(PUT_BACK_AFTER.total_seconds())
+        return Reject("the message could not be sent again", requeue=True)
 
     def _wait(self, delay: timedelta) -> None:
         try:
             time.sleep(delay.total_seconds())
         except SoftTimeLimitExceeded:
             self._send_again(delay, charged=False)
-
-    @contextlib.contextmanager
-    def _sending(self, options: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        """The options of a call that sends this message again, with all that its broker can do."""
-        task: Any = self
-        if self._request.called_directly or self._request.is_eager:
-            yield options
-            return
-        confirming: Connection = task.app.connection_for_write(
-            transport_options={"confirm_publish": True}
-        )
-        if confirming.transport.driver_type != "amqp":
-            yield options
-            return
-        with connections[confirming].acquire(block=True) as connection:
-            yield {
-                "connection": connection,
-                "mandatory": True,
-                **options,
-                **self._wait_options(options.get("countdown")),
-            }
-
-    def _wait_options(self, countdown: float | None) -> dict[str, Any]:
-        delivery = self._request.delivery_info or {}
-        if not countdown or delivery.get("exchange") or not delivery.get("routing_key"):
-            return {}
-        work_queue = topology().queue_of(delivery["routing_key"])
-        if work_queue is None or not work_queue.wait_queues:
-            return {}
-        name, milliseconds = work_queue.wait_queue(timedelta(seconds=countdown))
-        return {
-            "queue": Queue(name, Exchange(""), routing_key=name, no_declare=True),
-            "exchange": "",
-            "routing_key": name,
-            "expiration": milliseconds / 1000,
-            "countdown": 0,
-        }
 
 
 class ConsumerTask(ConsumerMixin, Task):  # type: ignore[misc, type-arg] # generic in the stubs only
@@ -386,8 +326,3 @@ def _is_outage(happened: Processed | Failed, waited_since: float) -> bool:
         and happened.failure is Failure.UNAVAILABLE
         and time.monotonic() - waited_since < OUTAGE_PATIENCE.total_seconds()
     )
-
-
-def _clean(headers: dict[str, Any] | None) -> dict[str, Any]:
-    """Without what brokers write: RabbitMQ drops a message whose x-death looks like a cycle."""
-    return {name: value for name, value in (headers or {}).items() if not is_brokers(name)}
