@@ -26,6 +26,8 @@ if DEBUG and "OUTBOX_KEYRING" not in env.ENVIRON:
     keep_development_keys(BASE_DIR / "development.keys")
     env.read_env(BASE_DIR / "development.keys")
 ALLOWED_HOSTS = env.list("ALLOWED_HOSTS", default=[])
+# Pages and mails of errors print what was posted and what is in frames: masked.
+DEFAULT_EXCEPTION_REPORTER_FILTER = "django_outbox.encryption.debug.MaskingReporterFilter"
 
 INSTALLED_APPS = [
     "django.contrib.admin",
