@@ -52,17 +52,17 @@ def issue(numbers: range) -> list[OutboxMessage]:
 
 def outbox_of(plant: Plant, transport: str) -> dict[str, Any]:
     """Settings of everybody; leases are short, so that the rows of a killed relay come back soon."""
-    outbox = {**plant.outbox, "LEASE": 4, "CONFIRM_TIMEOUT": 2, "BATCH_SIZE": 50}
+    publisher = plant.outbox["PUBLISHERS"]["default"]
     if transport == "celery":
-        outbox["PUBLISHERS"] = {
-            "default": {
-                "BACKEND": "django_outbox.publishers.celery.CeleryPublisher",
-                "URL": plant.broker.url,
-                "QUEUE": plant.queue,
-                "TASKS": {"invoice.*": "ledger.book"},
-            }
+        publisher = {
+            "BACKEND": "django_outbox.publishers.celery.CeleryPublisher",
+            "URL": plant.broker.url,
+            "QUEUE": plant.queue,
+            "TASKS": {"invoice.*": "ledger.book"},
         }
-    return outbox
+    publisher |= {"SOCKET_TIMEOUT": 1, "STACK_TIMEOUT": 1.5, "CONFIRM_TIMEOUT": 1.5}
+    others = {"LEASE": 8, "CONFIRM_TIMEOUT": 1.5, "BATCH_SIZE": 50}
+    return {**plant.outbox, **others, "PUBLISHERS": {"default": publisher}}
 
 
 def start(workers: Workers, plant: Plant, transport: str) -> list[Process]:
