@@ -55,14 +55,15 @@ VALUES ({values}, {due})
 {on_conflict}
 RETURNING id, created_at::text{available_at}
 """
-_ON_CONFLICT = "ON CONFLICT (message_id) DO NOTHING"
+# Whichever unique index it is: in a partitioned table, that of message ids is each partition's own.
+_ON_CONFLICT = "ON CONFLICT DO NOTHING"
 
 # The rows keep their order: unnest() hands them out one after the other, and so come their ids.
 _INSERT_MANY = """
 INSERT INTO {table} ({columns}, available_at)
 SELECT {columns}, GREATEST(due, {now} + delay * INTERVAL '1 second')
 FROM unnest({arrays}, %s::timestamptz[], %s::float8[]) AS new ({columns}, due, delay)
-ON CONFLICT (message_id) DO NOTHING
+ON CONFLICT DO NOTHING
 RETURNING message_id, id, available_at::text, created_at::text
 """
 

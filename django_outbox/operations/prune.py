@@ -20,7 +20,8 @@ from django_outbox.conf import outbox_settings
 from django_outbox.consumers.inbox import inbox_alias
 from django_outbox.consumers.registry import all_consumers
 from django_outbox.databases import database_for, outbox_alias
-from django_outbox.databases.clock import DatabaseNow
+from django_outbox.databases.clock import DatabaseNow, read_clock
+from django_outbox.databases.partitions import Partitions, month_of, partitions_of
 from django_outbox.models import (
     ExternalCall,
     OutboxMessage,
@@ -36,6 +37,9 @@ from django_outbox.signals import tell_pruned
 CHUNK = 1_000
 #: Bytes of payload and headers that an archive is given at a time; one message whatever its size.
 ARCHIVE_BYTES = 32 * 1024 * 1024
+#: How long a month that is due may be held up by a few rows before the others are deleted one by one.
+_HELD_UP = timedelta(days=7)
+_STATUSES = {"published": Status.PUBLISHED, "discarded": Status.DISCARDED, "dead": Status.DEAD}
 _INBOX = (ProcessedMessage, ExternalCall, StoredResponse)
 
 
@@ -50,6 +54,8 @@ class Pruned:
     external_calls: int = 0
     responses: int = 0
     relays: int = 0
+    partitions: int = 0
+    """Whole months of messages that were dropped, where the table is partitioned."""
     others_at_work: bool = False
     """Another pruner was at work on one of the databases, which was left to it."""
     is_complete: bool = True
@@ -75,14 +81,17 @@ def prune(*, max_seconds: float | None = None, dry_run: bool = False, chunk: int
     ends = None if max_seconds is None else monotonic() + max_seconds
     archive = None if dry_run else configured_archive()
     counts: dict[str, int] = {}
-    others_at_work, is_complete = False, True
+    others_at_work, is_complete, partitions = False, True, 0
     try:
         for alias in _aliases():
             with database_for(alias).one_at_a_time("prune") as mine:
                 if not mine:
                     others_at_work = True
                     continue
-                for work in _work_on(alias, archive):
+                months = _months(alias)
+                if months is not None:
+                    partitions += _drop_months(months, archive is not None, dry_run=dry_run)
+                for work in _work_on(alias, archive, is_partitioned=months is not None):
                     if dry_run:
                         _count(counts, work, work.due.count())
                     else:
@@ -90,7 +99,9 @@ def prune(*, max_seconds: float | None = None, dry_run: bool = False, chunk: int
     finally:
         if not dry_run:
             tell_pruned(counts)
-    return Pruned(**counts, others_at_work=others_at_work, is_complete=is_complete)
+    return Pruned(
+        **counts, partitions=partitions, others_at_work=others_at_work, is_complete=is_complete
+    )
 
 
 def _aliases() -> list[str]:
@@ -98,18 +109,37 @@ def _aliases() -> list[str]:
     return sorted({outbox_alias(), *of_models, *map(inbox_alias, all_consumers())})
 
 
-def _work_on(alias: str, archive: ArchiveInUse | None) -> Iterator[_Work]:
+def _months(alias: str) -> Partitions | None:
+    return partitions_of(alias, OutboxMessage._meta.db_table) if alias == outbox_alias() else None
+
+
+def _drop_months(months: Partitions, is_archived: bool, *, dry_run: bool) -> int:
+    """Make the next months, and drop those that are done with; returns how many these were."""
+    retention = outbox_settings().retention
+    # What an archive has to see first is deleted row by row; then the month is empty.
+    kept = None if is_archived else {name: getattr(retention, name) for name in _STATUSES}
+    names = months.droppable(kept)
+    if dry_run:
+        return len(names)
+    months.make_ahead()
+    return sum(months.drop(name, kept) for name in names)
+
+
+def _work_on(alias: str, archive: ArchiveInUse | None, *, is_partitioned: bool) -> Iterator[_Work]:
     retention = outbox_settings().retention
     if alias == outbox_alias():
         messages = OutboxMessage.objects.using(alias)
-        for name, status, age in (
-            ("published", Status.PUBLISHED, retention.published),
-            ("discarded", Status.DISCARDED, retention.discarded),
-            ("dead", Status.DEAD, retention.dead),
-        ):
-            if age is not None:
-                settled = messages.filter(status=status).order_by("published_at", "id")
-                yield _Work(name, settled.filter(**_older_than(status, age)), archive)
+        for name, status in _STATUSES.items():
+            age: timedelta | None = getattr(retention, name)
+            if age is None:
+                continue
+            settled = messages.filter(status=status).order_by("published_at", "id")
+            if is_partitioned and status is Status.PUBLISHED:
+                # Whole months go at once. Row by row go only those that something holds back.
+                settled = settled.filter(
+                    created_at__lt=month_of(read_clock(alias) - age - _HELD_UP)
+                )
+            yield _Work(name, settled.filter(**_older_than(status, age)), archive)
         yield _Work("relays", RelayProcess.objects.using(alias).forgotten().order_by("id"))
     if retention.processed is not None:
         processed = ProcessedMessage.objects.using(alias).older_than(retention.processed)

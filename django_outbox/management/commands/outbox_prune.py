@@ -28,6 +28,9 @@ class Command(BaseCommand):
         except OutboxError as error:
             raise CommandError(str(error)) from error
         self.stdout.write(_report(pruned, "Due" if options["dry_run"] else "Deleted"))
+        if pruned.partitions:
+            verb = "are done with" if options["dry_run"] else "were dropped"
+            self.stdout.write(f"Whole months that {verb}: {pruned.partitions}.")
         if pruned.others_at_work:
             self.stderr.write("Another pruner is at work; its database was left to it.")
         if not pruned.is_complete:
