@@ -177,3 +177,22 @@ def test_a_data_migration_seals_through_the_historical_model(clear_table: Projec
         FieldSource(model._meta.get_field("secret")), rotation.Task(index=True)
     )
     assert (outcome.changed, outcome.left) == (20, 0)
+
+
+def test_a_field_is_renamed_by_making_its_index_anew():
+    field = EncryptedCharField(max_length=20, null=True, context=CONTEXT)
+    columns = [("id", models.BigAutoField(primary_key=True)), ("tax_id", field)]
+    index = ("tax_id_index", BlindIndexField("tax_id", unique=True))
+    state = migrate(ProjectState(), [migrations.CreateModel("Adopted", [*columns, index])])
+    try:
+        state.apps.get_model(APP, "Adopted").objects.create(tax_id="123")
+        renamed = [
+            migrations.RemoveField("Adopted", "tax_id_index"),
+            migrations.RenameField("Adopted", "tax_id", "vat"),
+            migrations.AddField("Adopted", "vat_index", BlindIndexField("vat", unique=True)),
+        ]
+        model = migrate(state, renamed).apps.get_model(APP, "Adopted")
+        assert model.objects.get(vat="123").vat == "123"
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute("DROP TABLE encryptionapp_adopted")
