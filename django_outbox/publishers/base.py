@@ -1,47 +1,15 @@
-"""The contract of every publisher, and its verdict on one message. Pure."""
+"""The contract of every publisher. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
-from enum import Enum, auto
 from typing import Any, ClassVar, Protocol, runtime_checkable
-from uuid import UUID
 
 from django_outbox.messages import Message
+from django_outbox.receipts import Outcome, Receipt
 
-
-class Outcome(Enum):
-    """What became of one message that was handed to a publisher."""
-
-    CONFIRMED = auto()
-    """The broker has taken responsibility for it."""
-    REJECTED = auto()
-    """It cannot be delivered as things stand (unroutable, no such exchange, too large): a retry helps only after somebody acts."""
-    FAILED = auto()
-    """This attempt failed (nack, time-out of this message); the next one may succeed."""
-    NOT_SENT = auto()
-    """Its turn did not come, or a neighbour's fault took it along: no attempt is charged."""
-    BROKER_DOWN = auto()
-    """The broker cannot be reached or has blocked its publishers: no attempt is charged, the breaker opens."""
-
-
-@dataclass(frozen=True, slots=True)
-class Receipt:
-    """The publisher's verdict on one message. ``reason`` holds no payload value."""
-
-    message_id: UUID
-    outcome: Outcome
-    reason: str = ""
-    cause: str = ""
-    """One of a few words for what the broker did, where the outcome does not say it: ``returned``,
-    ``nacked``. For counting; the reason is for people."""
-
-    @property
-    def kind(self) -> str:
-        """The cause, or else the outcome, as a word to count by."""
-        return self.cause or self.outcome.name.lower()
+__all__ = ["Bounded", "Outcome", "Publisher", "Receipt"]
 
 
 @runtime_checkable

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from django_outbox.publishers.base import Outcome, Receipt
+from django_outbox.receipts import Outcome, Receipt
 
 NACKED = "the broker refused it (nack): its queue is full or failed"
 

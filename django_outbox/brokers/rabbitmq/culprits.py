@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from django_outbox.brokers.rabbitmq.rounds import End, Ending, Outgoing, Round
-from django_outbox.publishers.base import Outcome, Receipt
+from django_outbox.receipts import Outcome, Receipt
 
 NEIGHBOUR: Final = "a neighbour made the broker close the channel"
 #: What the broker says of the exchange concerns every message: a round goes to one exchange.

@@ -12,7 +12,7 @@ from uuid import UUID
 import pika
 
 from django_outbox.brokers.rabbitmq.confirms import ConfirmWindow
-from django_outbox.publishers.base import Receipt
+from django_outbox.receipts import Receipt
 
 
 class End(Enum):
