@@ -11,8 +11,6 @@ from django.conf import settings as django_settings
 from django.core import checks
 from django.core.checks import CheckMessage
 
-from django_outbox.brokers.rabbitmq.topology import Queue
-from django_outbox.brokers.rabbitmq.topology_options import topology
 from django_outbox.conf import outbox_settings, settings_problems
 from django_outbox.exceptions import ImproperlyConfiguredOutbox
 
@@ -58,6 +56,10 @@ def check_dead_letters(
     """
     if settings_problems():
         return []
+    # Imported at use: whoever only enqueues loads no broker's library.
+    from django_outbox.brokers.rabbitmq.topology import Queue
+    from django_outbox.brokers.rabbitmq.topology_options import topology
+
     try:
         planned = topology()
     except ImproperlyConfiguredOutbox:
