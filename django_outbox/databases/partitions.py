@@ -173,7 +173,9 @@ class Partitions:
             if not is_lock_timeout(error):
                 raise
             logger.warning(
-                "The partition %s has to wait: the table is in use by a long transaction.", name
+                "The partition %s has to wait: the table is in use by a long transaction.",
+                name,
+                extra={"event": "partition_waits", "partition": name},
             )
 
     @property
