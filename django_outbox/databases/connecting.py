@@ -25,6 +25,8 @@ def refresh(connection: BaseDatabaseWrapper) -> None:
     ``CONN_MAX_AGE = 0`` closes a connection at the end of a request. A loop has none: it keeps its
     connection, rather than making a new one at every poll. Nothing happens inside a transaction.
     """
+    if connection.in_atomic_block:
+        return
     if connection.settings_dict["CONN_MAX_AGE"] == 0:
         connection.close_at = None
     connection.close_if_unusable_or_obsolete()
