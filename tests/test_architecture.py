@@ -26,7 +26,6 @@ OWNERS = {
     "pika": {"brokers.rabbitmq", "publishers.rabbitmq", "consumers.rabbitmq"},
     "celery": {
         "consumers.celery",
-        "consumers.celery_queues",
         "publishers.celery",
         "tasks",
         "contrib.celery",
@@ -34,6 +33,10 @@ OWNERS = {
     "kombu": {"consumers.celery", "publishers.celery", "contrib.celery"},
     "confluent_kafka": {"publishers.kafka"},
     "psycopg": {"databases.postgresql"},
+    "prometheus_client": {"contrib.prometheus"},
+    "opentelemetry": {"contrib.opentelemetry"},
+    "sentry_sdk": {"contrib.sentry"},
+    "health_check": {"contrib.health"},
 }
 
 #: Decisions without I/O: importing them loads neither Django nor a broker.

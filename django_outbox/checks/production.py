@@ -71,7 +71,7 @@ def check_dead_letters(
         if isinstance(item, Queue) and item.name in names and not item.arguments[_DEAD_LETTERS]
     ]
     if "celery" in sys.modules:
-        from django_outbox.consumers.celery_queues import queues_of_tasks
+        from django_outbox.consumers.celery.queues import queues_of_tasks
 
         found += [
             no_dead_letters(f"The consumer task {task!r} reads the queue {queue!r}, which has")

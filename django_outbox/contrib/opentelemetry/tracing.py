@@ -176,6 +176,8 @@ def _named(operation: str, messages: Sequence[Message]) -> str:
 def _headers(span: Span) -> dict[str, str]:
     """``traceparent`` and ``tracestate``; nothing where nobody traces."""
     carrier: dict[str, str] = {}
+    if not span.get_span_context().is_valid:
+        return carrier
     _PROPAGATOR.inject(carrier, context=trace.set_span_in_context(span, Context()))
     return carrier
 
