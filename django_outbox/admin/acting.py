@@ -15,7 +15,7 @@ from itertools import islice
 from django import forms
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.core.exceptions import BadRequest
-from django.db.models import Max
+from django.db.models import Max, Q
 from django.http import QueryDict
 from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
@@ -23,7 +23,8 @@ from django.utils.translation import ngettext_lazy
 
 from django_outbox.admin.asked import Asked, AskedForm
 from django_outbox.admin.states import State
-from django_outbox.admin.window import WINDOW, find
+from django_outbox.admin.window import WINDOW, pick
+from django_outbox.databases.clock import DatabaseNow
 from django_outbox.models import OutboxMessageQuerySet, Status
 from django_outbox.operations.discard import discard
 from django_outbox.operations.replay import replay
@@ -198,12 +199,18 @@ class Chosen:
             return self
         return Chosen(asked=self.asked, up_to=messages.aggregate(last=Max("id"))["last"] or 0)
 
-    def messages(self, messages: OutboxMessageQuerySet) -> OutboxMessageQuerySet:
-        """Those of the messages that are chosen."""
+    def pick(
+        self, messages: OutboxMessageQuerySet, *conditions: Q, most: int
+    ) -> Sequence[tuple[int, str]]:
+        """Primary keys and topics of those of the messages that are chosen and meet the conditions."""
         if self.asked is None:
-            return messages.filter(pk__in=self.ids).order_by("id")
-        found = find(messages, self.asked, always_cut=True).messages
-        return found if self.up_to is None else found.filter(id__lte=self.up_to)
+            return list(self.named(messages).filter(*conditions).values_list("pk", "topic")[:most])
+        before = Q() if self.up_to is None else Q(id__lte=self.up_to)
+        return pick(messages, self.asked, before, *conditions, most=most).rows
+
+    def named(self, messages: OutboxMessageQuerySet) -> OutboxMessageQuerySet:
+        """The messages that were chosen one by one."""
+        return messages.filter(pk__in=self.ids).order_by("id")
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,18 +229,15 @@ class Preview:
 
 def preview(act: Act, chosen: Chosen, messages: OutboxMessageQuerySet) -> Preview:
     """What ``carry_out`` would do now."""
-    found = chosen.messages(messages)
-    taken = found.filter(status__in=act.takes).not_leased()
-    names = list(taken.values_list("topic", flat=True)[: COUNTED + 1])
-    is_capped = len(names) > COUNTED
+    names = [topic for _pk, topic in chosen.pick(messages, _taken(act), _free(), most=COUNTED + 1)]
     by_topic = Counter(names[:COUNTED]).most_common()
     in_flight = others = 0
     if chosen.asked is None:
-        in_flight = found.in_flight().count()
-        others = found.count() - in_flight - len(names)
+        in_flight = chosen.named(messages).in_flight().count()
+        others = chosen.named(messages).count() - in_flight - len(names)
     return Preview(
         min(len(names), COUNTED),
-        is_capped,
+        len(names) > COUNTED,
         tuple(by_topic[:_TOPICS]),
         len(by_topic[_TOPICS:]),
         in_flight,
@@ -244,14 +248,21 @@ def preview(act: Act, chosen: Chosen, messages: OutboxMessageQuerySet) -> Previe
 def carry_out(act: Act, chosen: Chosen, messages: OutboxMessageQuerySet, reason: str) -> Done:
     """Do it, a chunk of messages a transaction; each message is looked at again as it is changed."""
     if chosen.asked is None:
-        return act.run(chosen.messages(messages), reason)
-    taken = chosen.messages(messages).filter(status__in=act.takes)
-    # The ids are read once: an act takes its messages out of the very list that it walks along.
-    ids = sorted(taken.values_list("pk", flat=True)[:WINDOW])
+        return act.run(chosen.named(messages), reason)
+    # The keys are read once: an act takes its messages out of the very list that it walks along.
+    ids = sorted(pk for pk, _topic in chosen.pick(messages, _taken(act), most=WINDOW))
     done = Done()
     for chunk in _chunks(ids):
         done += act.run(messages.filter(pk__in=chunk), reason)
     return done
+
+
+def _taken(act: Act) -> Q:
+    return Q(status__in=act.takes)
+
+
+def _free() -> Q:
+    return Q(lease_expires_at=None) | Q(lease_expires_at__lte=DatabaseNow())
 
 
 def _chunks(ids: Sequence[int]) -> Iterator[list[int]]:

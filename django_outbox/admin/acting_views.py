@@ -45,7 +45,7 @@ def ask(
         raise PermissionDenied
     all_messages = admin.get_queryset(request)
     chosen = _chosen(request).bounded(all_messages)
-    named = [] if chosen.asked else chosen.messages(all_messages)[:_NAMED]
+    named = [] if chosen.asked else chosen.named(all_messages)[:_NAMED]
     context = {
         "title": act.title,
         "act": act,
@@ -68,7 +68,7 @@ def _do(admin: OutboxMessageAdmin, request: HttpRequest, act: Act, reason: str) 
     chosen = _chosen(request)
     # Noted before it is done: what cannot be noted does not happen.
     if chosen.asked is None:
-        note_each(request, list(chosen.messages(all_messages)), str(act.title), reason)
+        note_each(request, list(chosen.named(all_messages)), str(act.title), reason)
     else:
         which = _("everything that matches: %(which)s") % {"which": chosen.asked.describe()}
         note_everything(request, which, str(act.title), reason)

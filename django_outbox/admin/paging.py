@@ -24,6 +24,8 @@ class CappedPaginator(_Paginator):
     @cached_property
     def count(self) -> int:
         """How many rows there are, or ``COUNTED`` where there are more."""
+        if isinstance(self.object_list, list):
+            return len(self.object_list)
         rows = cast("QuerySet[Any]", self.object_list)
         return rows[:COUNTED].count()
 

@@ -17,7 +17,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.debug import sensitive_variables
 
 from django_outbox.admin.asked import Asked, split_aggregate
-from django_outbox.admin.window import find
+from django_outbox.admin.window import pick
 from django_outbox.encryption.exceptions import EncryptionError
 from django_outbox.event_types.registry import all_event_types
 from django_outbox.event_types.tags import tags_to_search
@@ -74,7 +74,7 @@ def _readable(all_messages: OutboxMessageQuerySet, text: str) -> Asked | None:
         Asked(aggregate_id=text),
         Asked(correlation_id=text),
     ):
-        if find(all_messages, asked).messages.values("pk").first() is not None:
+        if pick(all_messages, asked, most=1).rows:
             return asked
     return None
 

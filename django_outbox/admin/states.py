@@ -26,8 +26,7 @@ class State(TextChoices):
     def messages(self, messages: OutboxMessageQuerySet) -> OutboxMessageQuerySet:
         """Those of the messages that are in this state."""
         found = cast("OutboxMessageQuerySet", getattr(messages, self.value)())
-        # Only published rows have a time. Said once more, it is how MySQL and MariaDB find the others
-        # in the order of their ids.
+        # Only published rows have a time. Said once more, the index gives the others by their ids.
         return found.filter(published_at=None) if self in _SET_ASIDE else found
 
     @property
@@ -51,21 +50,29 @@ _MEANINGS = {
 
 _SOONEST = ("available_at", "id")
 _NEWEST = ("-id",)
+_LAST_PUBLISHED = ("-published_at", "-id")
+# Few among many pending ones, and mostly due after them: walking along the due times would pass all of
+# the others first.
+_BY_AGGREGATE = ("aggregate_type", "aggregate_id", "id")
 _ORDERS = {
-    State.DEAD: _NEWEST,
-    State.DISCARDED: _NEWEST,
-    State.PUBLISHED: ("-published_at", "-id"),
+    State.READY: _SOONEST,
+    State.SCHEDULED: _SOONEST,
+    State.BLOCKED: _SOONEST,
+    State.RETRYING: _BY_AGGREGATE,
+    State.IN_FLIGHT: _BY_AGGREGATE,
+    # Dead and discarded ones have no time: it is their ids that order them. Ordered by the id alone,
+    # they would be looked for among all rows, along the primary key.
+    State.DEAD: _LAST_PUBLISHED,
+    State.DISCARDED: _LAST_PUBLISHED,
+    State.PUBLISHED: _LAST_PUBLISHED,
 }
 #: The states of pending messages.
 WAITING = (State.READY, State.SCHEDULED, State.RETRYING, State.IN_FLIGHT, State.BLOCKED)
 
 
 def order_of(state: State | None) -> tuple[str, ...]:
-    """How the list of this state is ordered: what is due soonest first, else the newest first.
-
-    Each is the order of an index that holds the rows of that state.
-    """
-    return _SOONEST if state in WAITING else _ORDERS.get(state, _NEWEST)  # type: ignore[arg-type]
+    """How the list of this state is ordered: by the index that holds the rows of that state."""
+    return _NEWEST if state is None else _ORDERS[state]
 
 
 def state_of(message: OutboxMessage) -> State:

@@ -33,7 +33,9 @@ def in_words(duration: timedelta) -> str:
     """The two largest units of a duration: "3 min 5 s", "2 d 4 h", "0.35 s"."""
     seconds = abs(duration.total_seconds())
     if seconds < 10:
-        return _("%(number)s s") % {"number": formats.number_format(round(seconds, 2))}
+        exact = round(seconds, 2)
+        number = formats.number_format(int(exact) if exact.is_integer() else exact)
+        return _("%(number)s s") % {"number": number}
     left, words = round(seconds), list[str]()
     for name, size in _UNITS:
         count, left = divmod(left, size)

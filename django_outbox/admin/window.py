@@ -1,12 +1,14 @@
 """Lists that end early: from an index, or from the rows that come first along one.
 
 What no index serves is looked for among the first ``WINDOW`` rows of the list's own order, so that a
-page costs the same whatever lies behind them. Where the window ends is asked in one statement before
-the list; see docs/decisions/0016.
+page costs the same whatever lies behind them. The window is a subquery with a LIMIT, not a condition on
+a range: a planner that is wrong about the range would read the rest of the table for it. See
+docs/decisions/0016.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,42 +17,63 @@ from django.db.models import BooleanField, Case, Q, QuerySet, When
 
 from django_outbox.admin.asked import Asked
 from django_outbox.admin.states import WAITING, State, order_of
-from django_outbox.databases.clock import DatabaseNow, as_model_value
+from django_outbox.databases.clock import DatabaseNow
 from django_outbox.databases.estimates import compiled
 from django_outbox.databases.held_back import HeldBack
-from django_outbox.models import OutboxMessageQuerySet, Status
+from django_outbox.models import OutboxMessage, OutboxMessageQuerySet, Status
 
 #: Rows that are looked through where no index leads to those that are asked for.
 WINDOW = 100_000
 
+#: All that may be asked about a message; its payload and its headers are not.
+_COLUMNS = tuple(
+    field.attname
+    for field in OutboxMessage._meta.concrete_fields
+    if field.attname not in {"payload", "headers"}
+)
+
+
+def is_indexed(asked: Asked) -> bool:
+    """Whether an index knows the whole list, so that it can be counted and paged through as it is."""
+    if asked.tags:
+        return not (asked.aggregate_id or asked.correlation_id)
+    return not (asked.is_searched or asked.is_sifted or asked.state is State.BLOCKED)
+
+
+def listed(messages: OutboxMessageQuerySet, asked: Asked) -> OutboxMessageQuerySet:
+    """Those of the messages that are asked for, in the list's order; where an index knows them."""
+    order = order_of(None) if asked.is_searched else order_of(asked.state)
+    return asked.narrow(messages).order_by(*order)
+
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """What was asked for, in the list's order."""
+class Picked:
+    """What was found in the window, in the list's order."""
 
-    messages: OutboxMessageQuerySet
+    rows: tuple[tuple[int, str], ...]
+    """Primary keys and topics."""
     is_cut_off: bool
-    """There are more rows than are looked through: some that match may be missing."""
+    """There are more rows than were looked through: some that match may be missing."""
+
+    @property
+    def ids(self) -> list[int]:
+        """The primary keys."""
+        return [pk for pk, _topic in self.rows]
 
 
-def find(messages: OutboxMessageQuerySet, asked: Asked, *, always_cut: bool = False) -> Found:
-    """Those of the messages that are asked for; ``always_cut``: at most a window of them.
-
-    Takes one statement beside the list itself, or none where an index knows all that is asked for.
-    """
-    found = asked.narrow(messages)
-    if asked.is_searched:
-        return _searched(messages, found, asked)
-    order = order_of(asked.state)
-    if not (asked.is_sifted or asked.state is State.BLOCKED or always_cut):
-        return Found(found.order_by(*order), is_cut_off=False)
-    rows = messages
-    if asked.state is State.BLOCKED:
-        rows = messages.pending()
-    elif asked.state is not None:
-        rows = asked.state.messages(messages)
-    [end] = _ends(messages.db, _Walk(rows, order))
-    return Found(found.filter(end or Q()).order_by(*order), is_cut_off=end is not None)
+def pick(messages: OutboxMessageQuerySet, asked: Asked, *conditions: Q, most: int) -> Picked:
+    """At most so many of the messages that are asked for and meet the conditions. Two statements."""
+    walks = _walks(messages, asked)
+    order = order_of(None) if len(walks) > 1 or asked.is_searched else order_of(asked.state)
+    wanted = asked.narrow(messages).filter(*conditions)
+    connection = connections[messages.db]
+    ends = [compiled(walk.values("pk")[WINDOW : WINDOW + 1]) for walk in walks]
+    columns = ", ".join(f"({sql})" for sql, _ in ends)
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT {columns}", [param for _, params in ends for param in params])
+        is_cut_off = any(end is not None for end in cursor.fetchone())
+        cursor.execute(*_in_window(walks, wanted, order, most))
+        return Picked(tuple(cursor.fetchall()), is_cut_off)
 
 
 def with_state(messages: OutboxMessageQuerySet) -> OutboxMessageQuerySet:
@@ -59,62 +82,63 @@ def with_state(messages: OutboxMessageQuerySet) -> OutboxMessageQuerySet:
     return messages.annotate(clock=DatabaseNow(), is_held_back=held)
 
 
-@dataclass(frozen=True, slots=True)
-class _Walk:
-    """Rows in the order of an index that holds them."""
-
-    rows: OutboxMessageQuerySet
-    order: tuple[str, ...]
-
-    @property
-    def key(self) -> str:
-        return self.order[0].lstrip("-")
-
-    @property
-    def end(self) -> QuerySet[Any, Any]:
-        """The key of the first row behind the window, if there is one."""
-        keys: QuerySet[Any, Any] = self.rows.order_by(*self.order).values(self.key)
-        return keys[WINDOW : WINDOW + 1]
-
-    def until(self, end: Any) -> Q:
-        """The rows up to that key."""
-        return Q(**{f"{self.key}__{'gte' if self.order[0].startswith('-') else 'lte'}": end})
+def _walks(messages: OutboxMessageQuerySet, asked: Asked) -> list[OutboxMessageQuerySet]:
+    """The rows to look through, each in the order of an index that holds them."""
+    if asked.is_searched:
+        return _walks_of_one_thing(messages, asked)
+    rows = messages
+    if asked.state is State.BLOCKED:
+        rows = messages.pending()
+    elif asked.state is not None:
+        rows = asked.state.messages(messages)
+    return [rows.order_by(*order_of(asked.state))]
 
 
-def _searched(messages: OutboxMessageQuerySet, found: OutboxMessageQuerySet, asked: Asked) -> Found:
-    """The messages of one thing, request or person, the newest first.
-
-    Tags are indexed whatever the state. Aggregates and correlation ids are indexed once a message is
-    settled; pending ones are looked for among those that are due soonest.
-    """
-    if asked.tags:
-        return Found(found.order_by("-id"), is_cut_off=False)
-    settled = ~Q(status=Status.PENDING)
+def _walks_of_one_thing(
+    messages: OutboxMessageQuerySet, asked: Asked
+) -> list[OutboxMessageQuerySet]:
+    if not (asked.aggregate_id or asked.correlation_id):
+        return [messages.filter(index_tag__in=asked.tags).order_by("-id")]
+    # Aggregates and correlation ids are indexed once a message is settled. Pending ones are looked for
+    # among those that are due soonest.
+    settled = asked.of_one_thing(messages).exclude(status=Status.PENDING)
     for column in ("aggregate_id", "correlation_id"):
         if getattr(asked, column):
-            settled &= ~Q(**{column: ""})  # said once more: it is the condition of the index
-    walks = (
-        _Walk(asked.of_one_thing(messages).filter(settled), order_of(None)),
-        _Walk(messages.pending(), order_of(State.READY)),
-    )
-    ends = _ends(messages.db, *walks)
-    of_settled, of_pending = settled & (ends[0] or Q()), Q(status=Status.PENDING) & (ends[1] or Q())
+            settled = settled.exclude(**{column: ""})  # once more: it is the index's condition
+    pending = messages.pending().order_by(*order_of(State.READY))
     if asked.state is None:
-        found = found.filter(of_settled | of_pending)
-    else:
-        found = found.filter(of_pending if asked.state in WAITING else of_settled)
-    return Found(found.order_by("-id"), is_cut_off=any(ends))
+        return [settled.order_by("-id"), pending]
+    return [pending] if asked.state in WAITING else [settled.order_by("-id")]
 
 
-def _ends(alias: str, *walks: _Walk) -> list[Q | None]:
-    """Where the window of each walk ends, asked in one statement; None: it holds all of its rows."""
-    connection = connections[alias]
-    parts = [compiled(walk.end) for walk in walks]
-    columns = ", ".join(f"({sql})" for sql, _ in parts)
-    with connection.cursor() as cursor:
-        cursor.execute(f"SELECT {columns}", [param for _, params in parts for param in params])
-        keys = cursor.fetchone()
-    return [
-        None if key is None else walk.until(key if walk.key == "id" else as_model_value(key))
-        for walk, key in zip(walks, keys, strict=True)
-    ]
+def _in_window(
+    walks: Sequence[OutboxMessageQuerySet],
+    wanted: OutboxMessageQuerySet,
+    order: Sequence[str],
+    most: int,
+) -> tuple[str, list[Any]]:
+    """SQL of the wanted rows within the windows.
+
+    The windows stand in the place of the table and under its name, so that the conditions of the
+    queryset, as Django writes them, are about their rows.
+    """
+    connection = connections[wanted.db]
+    quote = connection.ops.quote_name
+    windows, params = list[str](), list[Any]()
+    for number, walk in enumerate(walks):
+        rows: QuerySet[Any, Any] = walk.values(*_COLUMNS)[:WINDOW]
+        sql, its_params = compiled(rows)
+        windows.append(f"SELECT * FROM ({sql}) AS walk{number}")
+        params += its_params
+    compiler = wanted.query.get_compiler(wanted.db)
+    condition, its_params = compiler.compile(wanted.query.where)
+    params += its_params
+    ordering = ", ".join(
+        f"{quote(name.lstrip('-'))} {'DESC' if name.startswith('-') else 'ASC'}" for name in order
+    )
+    text = (
+        f"SELECT {quote('id')}, {quote('topic')}"
+        f" FROM ({' UNION ALL '.join(windows)}) AS {quote(OutboxMessage._meta.db_table)}"
+        f" WHERE {condition or '1 = 1'} ORDER BY {ordering} LIMIT {most:d}"
+    )
+    return text, params

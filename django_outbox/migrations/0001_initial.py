@@ -224,7 +224,7 @@ class Migration(migrations.Migration):
                         where=models.Q(("status", "pending"), _negated=True),
                     ),
                     django_outbox.databases.indexes.VendorIndex(
-                        fields=["status", "id"],
+                        fields=["status", "published_at", "id"],
                         mysql_fields=[],
                         name="django_outbox_set_aside",
                         where=models.Q(("status__in", ["dead", "discarded"])),

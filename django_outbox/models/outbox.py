@@ -161,11 +161,11 @@ class OutboxMessage(models.Model):
                 where=~Q(status="pending"),
                 mysql_fields=["status", "published_at"],
             ),
-            # What was set aside, the newest first. Published rows are not in it; MySQL and MariaDB
-            # read the same from the index above, where these rows have no time.
+            # What was set aside, the newest first: it has no time, so the id orders it. Published rows
+            # are not in it; MySQL and MariaDB have the id in the index above anyway.
             VendorIndex(
                 name="django_outbox_set_aside",
-                fields=["status", "id"],
+                fields=["status", "published_at", "id"],
                 where=Q(status__in=["dead", "discarded"]),
                 mysql_fields=[],
             ),
