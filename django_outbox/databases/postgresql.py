@@ -104,9 +104,9 @@ RETURNING message.id
 # different, as a queue's always are; room for a million aggregates in those sets; no compiling of a
 # statement that runs for milliseconds. No wait for the disk: a lease that a crash of the server takes
 # along means that its messages are sent once more, which a lease that ends in the crash means as well.
-_SETTINGS_OF_THE_CLAIM = f"""
-set_config('lock_timeout', '{CLAIM_LOCK_TIMEOUT}s', TRUE),
-set_config('idle_in_transaction_session_timeout', '{CLAIM_LOCK_TIMEOUT}s', TRUE),
+_SETTINGS_OF_THE_CLAIM = """
+set_config('lock_timeout', '{patience}s', TRUE),
+set_config('idle_in_transaction_session_timeout', '{patience}s', TRUE),
 set_config('enable_seqscan', 'off', TRUE), set_config('enable_bitmapscan', 'off', TRUE),
 set_config('jit', 'off', TRUE), set_config('synchronous_commit', 'off', TRUE),
 set_config('work_mem',
@@ -153,7 +153,7 @@ class PostgreSQL(PostgreSQLInserts):
         statements, calls = [], []
         if not self.connection.in_atomic_block:
             statements.append("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
-            calls.append(_SETTINGS_OF_THE_CLAIM)
+            calls.append(_SETTINGS_OF_THE_CLAIM.format(patience=CLAIM_LOCK_TIMEOUT))
         if not limits.unordered.is_everything:
             calls.append(f"pg_advisory_xact_lock({lock_key(self._oid(), CLAIM_LOCK)})")
         if calls:

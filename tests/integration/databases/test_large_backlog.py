@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from django.db import connection
 
+from django_outbox.batches import Batch
 from django_outbox.databases import Database
 from tests.support.bulk_rows import fill, text
 from tests.support.rows import LIMITS
@@ -30,15 +31,13 @@ def backlog(database: Database) -> Database:
     return database
 
 
-def test_the_others_go_out_in_the_next_claim(backlog: Database) -> None:
-    batch = backlog.claim(LIMITS, "host:1")
+def test_the_others_go_out_in_the_next_claim_and_order_is_looked_up_and_not_run_for_each_row(
+    backlog: Database,
+) -> None:
+    batch, plan = claim_with_its_plan(backlog)
     assert batch is not None
     assert len(batch) == OTHERS
     assert all(int(claimed.message.aggregate_id) > 1_000_000 for claimed in batch.claimed)
-
-
-def test_the_rule_of_order_is_looked_up_and_not_run_for_each_row(backlog: Database) -> None:
-    plan = plan_of_the_claim(backlog)
     if backlog.vendor == "postgresql":
         assert len(re.findall(r"\(hashed SubPlan \d+\)", plan)) == 2
         assert not re.search(r"(?<!hashed )\(?SubPlan \d+\)", plan)
@@ -58,8 +57,8 @@ def test_the_rule_of_order_is_looked_up_and_not_run_for_each_row(backlog: Databa
         assert "USING INDEX django_outbox_busy" in plan
 
 
-def plan_of_the_claim(database: Database) -> str:
-    """How the database would run the statement that decides what a claim takes."""
+def claim_with_its_plan(database: Database) -> tuple[Batch | None, str]:
+    """A claim, and how the database runs the statement that decides what it takes."""
     explains = {"postgresql": "EXPLAIN ", "mysql": "EXPLAIN ", "sqlite": "EXPLAIN QUERY PLAN "}
     plans: list[str] = []
 
@@ -72,5 +71,5 @@ def plan_of_the_claim(database: Database) -> str:
         return execute(sql, params, many, context)
 
     with connection.execute_wrapper(explain):
-        database.claim(LIMITS, "host:1")
-    return plans[0]
+        batch = database.claim(LIMITS, "host:1")
+    return batch, plans[0]
