@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from uuid import UUID
 
 from django_outbox.messages import HeaderValue, Message
+from django_outbox.wire.amqp import headers_problem
 
 if TYPE_CHECKING:
     from django_outbox.consumers.verdicts import Processed
@@ -97,11 +98,16 @@ def is_observed() -> bool:
 def carried_headers(
     topic: str, message_id: UUID, given: Mapping[str, HeaderValue] | None
 ) -> Mapping[str, HeaderValue]:
-    """The headers of a new message: the caller's own, and what observers want it to carry."""
+    """The headers of a new message: the caller's own, and what observers want it to carry.
+
+    What would not travel is left out: an event is not refused for the sake of its trace.
+    """
     headers: dict[str, HeaderValue] = dict(given or {})
     for observer in _observers:
         try:
-            headers = {**observer.headers_for(topic, message_id, headers), **headers}
+            more = {**observer.headers_for(topic, message_id, headers), **headers}
+            if headers_problem(more) is None:
+                headers = more
         except Exception as error:
             _log(observer, error)
     return headers

@@ -22,6 +22,8 @@ logger = logging.getLogger(__name__)
 TOUCH_INTERVAL: Final = 1.0
 #: Seconds between two questions to the brokers of a relay that has nothing to publish.
 PROBE_INTERVAL: Final = 10.0
+#: Seconds that the end of a relay waits for an answer, so that no question outlives its publisher.
+_GRACE: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +104,8 @@ class ReadinessFile:
     def close(self) -> None:
         """The relay ends."""
         self._file.remove()
+        if self._asking is not None:
+            self._asking.join(_GRACE)
 
     def _ask(self) -> None:
         is_asking = self._asking is not None and self._asking.is_alive()

@@ -108,3 +108,15 @@ def test_a_header_that_the_caller_gave_is_kept(watch: Any) -> None:
     watch(Carrier())
     carried = observers.carried_headers("invoice.issued", uuid4(), {"traceparent": "given"})
     assert carried == {"traceparent": "given", "tracestate": "new"}
+
+
+@pytest.mark.parametrize("header", ["x" * 70_000, "a\0b"])
+def test_a_header_that_could_not_travel_is_left_out_and_the_event_goes(
+    watch: Any, header: str
+) -> None:
+    class Carrier(Observer):
+        def headers_for(self, *about: Any) -> dict[str, str]:
+            return {"baggage": header}
+
+    watch(Carrier())
+    assert observers.carried_headers("invoice.issued", uuid4(), {"a": 1}) == {"a": 1}
