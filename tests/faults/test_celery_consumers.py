@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
@@ -11,7 +12,7 @@ import pytest
 
 from django_outbox.databases import Database
 from django_outbox.messages import Message
-from django_outbox.models import ProcessedMessage
+from django_outbox.models import OutboxMessage, ProcessedMessage
 from django_outbox.wire.celery import ARGS_REPR
 from tests.support.messages import received
 from tests.support.plants import Plant, plant, reason_of
@@ -172,6 +173,19 @@ def test_a_task_may_reject_or_postpone_its_message(
     worker.wait_for_line("is given up: the task does not take its topic")
     workers.diary.wait_for("handling", postponed.id, times=5)
     assert set(attempts(workers, postponed)) == {1}
+
+
+def test_what_a_task_enqueues_carries_the_chain_on_and_names_its_cause(
+    database: Database, plant: Plant, workers: Workers
+) -> None:
+    chained = replace(order(do="enqueue"), correlation_id="chain-1", causation_id="cause-1")
+    first = order(do="enqueue")
+    start(workers, plant)
+    for message in (chained, first):
+        plant.call(message, BOOK)
+    wait_until(lambda: OutboxMessage.objects.count() == 2, "both handlers have committed")
+    by_cause = dict(OutboxMessage.objects.values_list("causation_id", "correlation_id"))
+    assert by_cause == {str(chained.id): "chain-1", str(first.id): str(first.id)}
 
 
 def test_a_task_class_has_the_inbox_name_that_it_says(

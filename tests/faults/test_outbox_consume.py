@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from django_outbox.models import ProcessedMessage
+from django_outbox.models import OutboxMessage, ProcessedMessage
 from tests.support.messages import received
 from tests.support.plants import Plant, plant, reason_of
 from tests.support.proxy import TcpProxy
@@ -122,6 +123,17 @@ def test_a_postponed_message_charges_no_attempt(database, plant, workers):
     attempts = {entry["attempt"] for entry in workers.diary.entries("handling", message.id)}
     assert attempts == {1}
     assert plant.broker.count(plant.dead_letter_queue) == 0
+
+
+def test_what_a_handler_enqueues_carries_the_chain_on_and_names_its_cause(database, plant, workers):
+    chained = replace(order(do="enqueue"), correlation_id="chain-1", causation_id="cause-1")
+    first = order(do="enqueue")
+    start(workers, plant)
+    plant.publish(chained)
+    plant.publish(first)
+    wait_until(lambda: OutboxMessage.objects.count() == 2, "both handlers have committed")
+    by_cause = dict(OutboxMessage.objects.values_list("causation_id", "correlation_id"))
+    assert by_cause == {str(chained.id): "chain-1", str(first.id): str(first.id)}
 
 
 @ON_SERVERS

@@ -6,12 +6,14 @@ import json
 import os
 import signal
 import time
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from django.db import transaction
 from django.db.models import F
 
+from django_outbox import enqueue
 from django_outbox.exceptions import PostponeMessage, RejectMessage
 from django_outbox.messages import Message
 from tests.testapp.models import Balance, LedgerEntry
@@ -45,13 +47,13 @@ def misbehave(do: str, order: dict[str, Any], message: Message) -> None:
         case "reject":
             raise RejectMessage("its account is closed")
         case "postpone":
-            from datetime import timedelta
-
             raise PostponeMessage(timedelta(seconds=0.1), "too early")
         case "die":
             os.kill(os.getpid(), signal.SIGKILL)
         case "die after commit":
             transaction.on_commit(lambda: die_after_commit(message))
+        case "enqueue":
+            enqueue("receipt.printed", {"for": str(message.id)})
         case "sleep":
             time.sleep(order["seconds"])
         case "hang":

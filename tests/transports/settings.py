@@ -15,5 +15,7 @@ LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
     "handlers": {"console": {"class": "logging.StreamHandler"}},
-    "loggers": {"django_outbox": {"handlers": ["console"], "level": "INFO"}},
+    "loggers": {
+        "django_outbox": {"handlers": ["console"], "level": os.environ.get("CHILD_LOG", "INFO")}
+    },
 }

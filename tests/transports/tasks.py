@@ -9,6 +9,7 @@ from celery import Task, shared_task
 from django_outbox.consumers.celery import ConsumerMixin, ConsumerTask
 from django_outbox.messages import Message
 from tests.transports.behaviour import act, note
+from tests.transports.consumers import update_one
 
 
 @shared_task(base=ConsumerTask, bind=True, name="ledger.book", max_attempts=3)
@@ -49,6 +50,11 @@ def book_with_own_retry(self: Any, message: Message) -> None:
 @shared_task(base=ConsumerTask, bind=True, name="ledger.picky", topics=["receipt.*"])
 def book_receipts_only(self: Any, message: Message) -> None:
     act(message)
+
+
+@shared_task(base=ConsumerTask, bind=True, name="bench.update")
+def update_balance(self: Any, message: Message) -> None:
+    update_one(message)
 
 
 class BookInvoice(ConsumerMixin, Task):  # type: ignore[misc, type-arg]

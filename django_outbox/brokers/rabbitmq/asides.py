@@ -1,7 +1,7 @@
 """Put a received message aside: to wait for its next attempt, or into the dead-letter queue.
 
 The copy is published with a confirm before the delivery is acknowledged, so a message is in two
-places for a moment and never in none. See docs/decisions/retries-on-rabbitmq.md.
+places for a moment and never in none. See docs/decisions/0020-retries-on-rabbitmq.md.
 """
 
 from __future__ import annotations
