@@ -122,7 +122,8 @@ def _sealed(registered: EventType, tree: Any, message_id: UUID, alias: str) -> E
         verify_for_writing(ring, alias)
         marks, topic = registered.marks, registered.topic
         seal_members(tree, marks=marks, keyring=ring, topic=topic, message_id=message_id)
-    text = json_text(registered.topic, tree)
+    # The clear tree has passed every test; a wrapper is one level more, which MAX_DEPTH leaves.
+    text = _dumps(tree)
     return Encoded(text, byte_length(text), tree, index_tag)
 
 

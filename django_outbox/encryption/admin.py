@@ -1,9 +1,11 @@
-"""For admin classes of models with encrypted fields."""
+"""For admin classes of models with encrypted fields; and the keys on the default site."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from django.apps import apps
+from django.contrib import admin
 from django.db.models import Q, QuerySet
 
 
@@ -35,3 +37,10 @@ class BlindSearchMixin:
         for name in self.blind_search_fields:
             sealed |= Q(**{name: search_term})
         return found | queryset.filter(sealed), may_repeat
+
+
+if apps.is_installed("django_outbox.encryption"):
+    # The mixin alone needs no app; the keys have a table.
+    from django_outbox.encryption.key_admin import register
+
+    register(admin.site)

@@ -62,7 +62,7 @@ class MaskingField(_Field):
 def masking(field: Any) -> Any:
     """The form field, made to leave unreadable values alone; None where there is none."""
     if field is not None:
-        field.__class__ = _masking_class(type(field))
+        field.__class__ = _masking_class(field.__class__)
     return field
 
 

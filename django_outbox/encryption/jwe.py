@@ -26,12 +26,12 @@ from cryptography.hazmat.primitives.keywrap import (
 from django_outbox.encryption.derivation import derive
 from django_outbox.encryption.exceptions import DecryptionFailed, UnknownKey
 from django_outbox.encryption.keyrings import Key, Keyring, is_kid
-from django_outbox.encryption.tokens import decode_bytes, encode_bytes
+from django_outbox.encryption.tokens import decode_bytes, encode_bytes, encode_parts
 
 #: The only member of a sealed member's wrapper.
 WRAPPER = "$jwe"
 _KEY_BYTES, _NONCE_BYTES, _TAG_BYTES = 32, 12, 16
-_compact_json = json.JSONEncoder(separators=(",", ":")).encode
+_json = json.JSONEncoder().encode
 _FAILED = "the sealed member does not open: it is damaged, or its key is not the one it names."
 
 
@@ -51,21 +51,17 @@ def seal_member(
     """
     __traceback_hide__ = True
     key = keyring.primary
-    header = {
-        "alg": "A256KW",
-        "enc": "A256GCM",
-        "kid": key.kid,
-        "msg": str(message_id),
-        "ptr": pointer,
-        "top": topic,
-    }
-    protected = encode_bytes(_compact_json(header).encode())
+    header = (
+        f'{{"alg":"A256KW","enc":"A256GCM","kid":{_json(key.kid)},"msg":{_json(str(message_id))},'
+        f'"ptr":{_json(pointer)},"top":{_json(topic)}}}'
+    )
+    protected = encode_bytes(header.encode())
     content_key = os.urandom(_KEY_BYTES) if content_key is None else content_key
     nonce = os.urandom(_NONCE_BYTES) if nonce is None else nonce
     sealed = AESGCM(content_key).encrypt(nonce, plaintext_json.encode(), protected.encode())
     wrapped = aes_key_wrap(wrapping_key(key, topic), content_key)
-    parts = (wrapped, nonce, sealed[:-_TAG_BYTES], sealed[-_TAG_BYTES:])
-    return ".".join([protected, *map(encode_bytes, parts)])
+    rest = encode_parts(wrapped, nonce, sealed[:-_TAG_BYTES], sealed[-_TAG_BYTES:])
+    return f"{protected}.{rest}"
 
 
 def open_member(

@@ -53,8 +53,8 @@ class KeyReport:
             yield f"PROBLEM {problem}"
 
 
-def collect() -> KeyReport:
-    """Look at the rings, the fingerprints and every source."""
+def collect(*, count: bool = True) -> KeyReport:
+    """Look at the rings, the fingerprints and, where values are counted, at every source."""
     keys: dict[str, dict[str, dict[str, Any]]] = {}
     problems: list[str] = []
     rings: dict[str, Keyring] = {}
@@ -81,7 +81,7 @@ def collect() -> KeyReport:
                     entry["first_used_at"] = row.first_used_at
                 if wrong is not None:
                     problems.append(f"{wrong} (database {alias})")
-    values = rotation.census()
+    values = rotation.census() if count else {}
     problems += _unreadable(values, rings)
     return KeyReport(keys, values, problems)
 

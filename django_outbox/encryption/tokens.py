@@ -69,7 +69,13 @@ def looks_sealed(stored: str) -> bool:
 
 def encode_bytes(raw: bytes) -> str:
     """Unpadded base64url (RFC 4648, section 5)."""
-    return b2a_base64(raw, newline=False).rstrip(b"=").translate(_TO_URL).decode("ascii")
+    return b2a_base64(raw, newline=False).translate(_TO_URL, b"=").decode("ascii")
+
+
+def encode_parts(*parts: bytes) -> str:
+    """The parts in base64url, a dot between each: JOSE's compact form (RFC 7515, section 7.1)."""
+    joined = b".".join([b2a_base64(part, newline=False) for part in parts])
+    return joined.translate(_TO_URL, b"=").decode("ascii")
 
 
 def decode_bytes(text: str) -> bytes:

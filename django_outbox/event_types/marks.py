@@ -1,97 +1,37 @@
 """Which members of a payload a schema marks as personal or forbidden.
 
-A schema is compiled into a graph of ``Place``s that mirrors the shape of its payloads, so that the
-decision is made by the path and never by what a value looks like. Marks inside ``allOf``, ``anyOf``,
-``oneOf``, ``if``/``then``/``else`` count whichever branch a payload takes: rather one member sealed too
-many than one too few. A mark where it could not be acted upon is refused at registration, and so is
-a member that one branch marks and another describes without the mark.
+The schema is compiled into places that mirror the shape of its payloads, so that the decision is made by
+the path and never by what a value looks like. Marks inside ``allOf``, ``anyOf``, ``oneOf``,
+``if``/``then``/``else`` count whichever branch a payload takes: rather one member sealed too many than
+one too few. A mark where it could not be acted upon is refused at registration, and so is a member that
+one branch marks and another describes without the mark.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
-from enum import StrEnum
-from functools import cached_property
 from typing import Any, cast
-from urllib.parse import unquote
 
-from django_outbox.event_types.schemas import (
-    NamePattern,
-    Schema,
-    escape_step,
-    position_of,
-    unescape_step,
+from django_outbox.event_types.places import (
+    CONDITIONS,
+    Compiler,
+    Mark,
+    Place,
+    of_item,
+    of_member,
+    of_step,
 )
+from django_outbox.event_types.schemas import Schema, escape_step, unescape_step
 
-_BRANCHES = ("allOf", "anyOf", "oneOf")
-_CONDITIONS = ("if", "then", "else")
+__all__ = ["Mark", "MarkedMember", "Marks"]
+
 #: What a payload is not held against as it travels, where it may ask for what is sealed.
 _VALUES = ("not", "contains", "minContains", "maxContains")
-_UNNAMED = ("additionalProperties", "unevaluatedProperties")
-_REPEATED = ("items", "unevaluatedItems")
-#: In a document of one resource, as ours are, a dynamic reference has one anchor it can lead to.
-_REFERENCES = ("$ref", "$dynamicRef")
-_ANCHORS = ("$anchor", "$dynamicAnchor")
 
 
-class Mark(StrEnum):
-    """What a schema can say of a member."""
-
-    SENSITIVE = "x-gdpr-sensitive"
-    FORBIDDEN = "x-gdpr-forbidden"
-
-
-@dataclass(eq=False)
-class Place:
-    """What one schema object says of one position in a payload, and of the positions below it."""
-
-    marks: frozenset[Mark]
-    members: dict[str, Place] = field(default_factory=dict)
-    patterns: list[tuple[NamePattern, Place]] = field(default_factory=list)
-    others: list[Place] = field(default_factory=list)
-    """What holds for members that neither ``members`` nor ``patterns`` name."""
-    leading: list[Place] = field(default_factory=list)
-    """``prefixItems``, by position."""
-    items: list[Place] = field(default_factory=list)
-    same: list[Place] = field(default_factory=list)
-    """Further places that speak of this very position: branches and references."""
-
-    # Read at each enqueue, and the graph no longer changes once its schema is compiled.
-
-    @cached_property
-    def here(self) -> list[Place]:
-        """This place and, through branches and references, all that speak of the same position."""
-        return _reachable(self, lambda place: place.same)
-
-    @cached_property
-    def carried(self) -> frozenset[Mark]:
-        """The marks that this place, or a branch or reference of it, bears."""
-        return frozenset(mark for place in self.here for mark in place.marks)
-
-    @cached_property
-    def held(self) -> frozenset[Mark]:
-        """The marks that this position, or one anywhere below it, can bear."""
-        return frozenset(mark for place in _reachable(self, Place._next) for mark in place.marks)
-
-    def _next(self) -> list[Place]:
-        named = [*self.members.values(), *(below for _, below in self.patterns)]
-        return [*self.same, *named, *self.others, *self.leading, *self.items]
-
-
-def _reachable(place: Place, following: Callable[[Place], Sequence[Place]]) -> list[Place]:
-    found: dict[int, Place] = {}
-    waiting = [place]
-    while waiting:
-        place = waiting.pop()
-        if id(place) not in found:
-            found[id(place)] = place
-            waiting += reversed(following(place))
-    return list(found.values())
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class MarkedMember:
     """A member that is present in a payload and marked in its schema."""
 
@@ -115,7 +55,7 @@ class Marks:
     """The marks of one schema. Raises ``ValueError`` for a mark that cannot be acted upon."""
 
     def __init__(self, schema: Schema) -> None:
-        compiler = _Compiler(schema)
+        compiler = Compiler(schema)
         compiler.refuse_documents_within()
         self._schema = schema
         self._root = compiler.place(schema)
@@ -124,17 +64,18 @@ class Marks:
             raise ValueError("a mark belongs on members, not on the whole payload.")
         compiler.refuse_marks_out_of_reach()
         self._refuse_half_marked()
+        self._position = _Position([self._root], {})
 
     def members(self, payload: Any, mark: Mark) -> Iterator[MarkedMember]:
         """The marked members that are present, outermost only: what is inside one is not listed."""
-        if mark in self._root.held:
-            yield from _walk([self._root], payload, ("", ""), mark)
+        if mark in self._position.held:
+            yield from _walk(self._position, payload, "", "", mark)
 
     def cover(self, pointer: str, mark: Mark) -> bool:
         """Whether the member at the JSON pointer, or one around it, bears the mark."""
         places = [self._root]
         for step in pointer.split("/")[1:]:
-            places = _of_step(places, unescape_step(step))
+            places = of_step(places, unescape_step(step))
             if any(mark in place.carried for place in places):
                 return True
         return False
@@ -143,7 +84,7 @@ class Marks:
         """Whether the schema names the member at the JSON pointer at all."""
         places = [self._root]
         for step in pointer.split("/")[1:]:
-            places = _of_step(places, unescape_step(step))
+            places = of_step(places, unescape_step(step))
         return bool(places) and pointer != ""
 
     def any(self, mark: Mark) -> bool:
@@ -175,7 +116,7 @@ class Marks:
     def _without_values(self, schema: Schema) -> Schema:
         left_out = set(_VALUES)
         if "if" in schema and self._is_concealed(schema["if"]):
-            left_out.update(_CONDITIONS)
+            left_out.update(CONDITIONS)
         kept = {key: below for key, below in schema.items() if key not in left_out}
         if any(map(self._is_concealed, kept.get("oneOf", ()))):
             kept["allOf"] = [*kept.get("allOf", ()), {"anyOf": kept.pop("oneOf")}]
@@ -203,154 +144,79 @@ class Marks:
             here = [found for place in places for found in place.here]
             names = {name for place in here for name in place.members}
             longest = max((len(place.leading) for place in here), default=0)
-            waiting += [_of_member(places, name) for name in names]
+            waiting += [of_member(places, name) for name in names]
             waiting += [[below] for place in here for _, below in place.patterns]
             waiting += [[below for place in here for below in place.others]]
-            waiting += [_of_item(places, index) for index in range(longest + 1)]
+            waiting += [of_item(places, index) for index in range(longest + 1)]
+
+
+class _Position:
+    """The places of one position together. Walked at each enqueue, so what is below is kept.
+
+    Positions with the same places are one: their number depends on the schema, not on payloads.
+    """
+
+    __slots__ = ("_items", "_known", "_members", "_names", "_places", "carried", "held")
+
+    def __init__(self, places: list[Place], known: dict[frozenset[int], _Position]) -> None:
+        self._places = places
+        self._known = known
+        here = [found for place in places for found in place.here]
+        self._names = {name for place in here for name in place.members}
+        self._members: dict[str, _Position] = {}
+        self._items: list[_Position | None] = [None] * (
+            1 + max((len(place.leading) for place in here), default=0)
+        )
+        # Tuples: a mark in a set would be hashed, in Python, at each step.
+        self.carried = tuple({mark for place in places for mark in place.carried})
+        self.held = tuple({mark for place in places for mark in place.held})
+
+    def is_named(self, name: str) -> bool:
+        """Whether the schema names this member."""
+        return name in self._names
+
+    def member(self, name: str) -> _Position:
+        found = self._members.get(name)
+        if found is None:
+            found = self._of(of_member(self._places, name))
+            if name in self._names:
+                self._members[name] = found
+        return found
+
+    def item(self, index: int) -> _Position:
+        # Beyond prefixItems one item is like the other.
+        index = min(index, len(self._items) - 1)
+        found = self._items[index]
+        if found is None:
+            found = self._items[index] = self._of(of_item(self._places, index))
+        return found
+
+    def _of(self, places: list[Place]) -> _Position:
+        key = frozenset(map(id, places))
+        return self._known.get(key) or self._known.setdefault(key, _Position(places, self._known))
 
 
 def _walk(
-    places: list[Place], value: Any, at: tuple[str, str], mark: Mark
+    position: _Position, value: Any, pointer: str, shown: str, mark: Mark
 ) -> Iterator[MarkedMember]:
-    """``at``: the pointer of the value, and how it is shown."""
+    """``shown``: the pointer, without names that the schema does not give."""
     __traceback_hide__ = True
-    below: Iterable[tuple[str | int, list[Place]]]
     if isinstance(value, dict):
-        below = [(name, _of_member(places, name)) for name in value]
+        for name, below in value.items():
+            found = position.member(name)
+            if mark in found.held:
+                step = f"/{escape_step(name)}"
+                seen = shown + (step if position.is_named(name) else "/*")
+                if mark in found.carried:
+                    yield MarkedMember(pointer + step, seen, value, name)
+                else:
+                    yield from _walk(found, below, pointer + step, seen, mark)
     elif isinstance(value, list):
-        below = [(index, _of_item(places, index)) for index in range(len(value))]
-    else:
-        return
-    pointer, shown = at
-    for key, found in below:
-        if not any(mark in place.held for place in found):
-            continue
-        step = escape_step(str(key))
-        seen = step if isinstance(key, int) or _is_named(places, key) else "*"
-        here = (f"{pointer}/{step}", f"{shown}/{seen}")
-        if any(mark in place.carried for place in found):
-            yield MarkedMember(*here, value, key)
-        else:
-            yield from _walk(found, value[key], here, mark)
-
-
-def _is_named(places: Iterable[Place], name: str) -> bool:
-    return any(name in here.members for outer in places for here in outer.here)
-
-
-def _of_step(places: Iterable[Place], step: str) -> list[Place]:
-    """What a step of a JSON pointer leads to: a member or, where it is a number, an item."""
-    position = position_of(step)
-    items = [] if position is None else _of_item(places, position)
-    return _of_member(places, step) + items
-
-
-def _of_member(places: Iterable[Place], name: str) -> list[Place]:
-    found: list[Place] = []
-    for place in (here for outer in places for here in outer.here):
-        named = [place.members[name]] if name in place.members else []
-        named += [below for pattern, below in place.patterns if pattern.matches(name)]
-        found += named or place.others
-    return found
-
-
-def _of_item(places: Iterable[Place], index: int) -> list[Place]:
-    found: list[Place] = []
-    for place in (here for outer in places for here in outer.here):
-        found += [place.leading[index]] if index < len(place.leading) else place.items
-    return found
-
-
-class _Compiler:
-    """Builds places; a ``$ref`` into the same document leads to one shared place, so cycles are fine."""
-
-    def __init__(self, root: Schema) -> None:
-        self.root = root
-        self.places: dict[int, Place] = {}  # by identity: the schema outlives this
-
-    def place(self, schema: Any) -> Place:
-        if not isinstance(schema, Mapping):
-            return Place(frozenset())
-        if id(schema) in self.places:
-            return self.places[id(schema)]
-        place = Place(frozenset(mark for mark in Mark if _flag(schema, mark)))
-        self.places[id(schema)] = place
-        for name, below in schema.get("properties", {}).items():
-            place.members[name] = self.place(below)
-        for pattern, below in schema.get("patternProperties", {}).items():
-            place.patterns.append((NamePattern(pattern), self.place(below)))
-        # true and false describe nothing: they allow or refuse what is described elsewhere.
-        place.others += [
-            self.place(schema[key]) for key in _UNNAMED if isinstance(schema.get(key), Mapping)
-        ]
-        place.leading += [self.place(below) for below in schema.get("prefixItems", [])]
-        place.items += [
-            self.place(schema[key]) for key in _REPEATED if isinstance(schema.get(key), Mapping)
-        ]
-        for key in _BRANCHES:
-            place.same += [self.place(below) for below in schema.get(key, [])]
-        place.same += [self.place(schema[key]) for key in _CONDITIONS if key in schema]
-        place.same += [self.place(below) for below in schema.get("dependentSchemas", {}).values()]
-        place.same += [
-            self.place(self.resolve(str(schema[key]))) for key in _REFERENCES if key in schema
-        ]
-        return place
-
-    def resolve(self, reference: str) -> Any:
-        reference = unquote(reference)
-        if not reference.startswith("#"):
-            raise ValueError(f"$ref {reference!r} leaves the document; copy it under $defs.")
-        if reference != "#" and not reference.startswith("#/"):
-            return self.anchor(reference[1:])
-        found: Any = self.root
-        for step in reference.split("/")[1:]:
-            name = unescape_step(step)
-            try:
-                found = found[int(name)] if isinstance(found, list) else found[name]
-            except (KeyError, IndexError, ValueError):
-                raise ValueError(f"$ref {reference!r} points to nothing.") from None
-        return found
-
-    def anchor(self, name: str) -> Any:
-        for schema in _schemas(self.root):
-            if any(schema.get(key) == name for key in _ANCHORS):
-                return schema
-        raise ValueError(f"$ref {'#' + name!r} points to nothing.")
-
-    def refuse_documents_within(self) -> None:
-        """References below an ``$id`` would begin there, and the marks they lead to be others."""
-        for schema in _schemas(self.root):
-            if schema is not self.root and isinstance(schema.get("$id"), str):
-                raise ValueError(
-                    "a schema with an $id of its own stands inside of the schema; take the $id out,"
-                    " and refer to it by its place."
-                )
-
-    def refuse_marks_out_of_reach(self) -> None:
-        for schema in _schemas(self.root):
-            for mark in Mark:
-                if schema.get(mark) is True and id(schema) not in self.places:
-                    raise ValueError(
-                        f"{mark} stands where it cannot be acted upon (under 'not', 'contains',"
-                        " 'propertyNames', or in an unused definition). Mark the member itself,"
-                        " under 'properties' or 'items'."
-                    )
-
-
-def _flag(schema: Schema, mark: Mark) -> bool:
-    value = schema.get(mark, False)
-    if not isinstance(value, bool):
-        raise ValueError(f"{mark} must be true or false.")
-    return value
-
-
-def _schemas(value: Any) -> Iterator[Mapping[str, Any]]:
-    """Every object of the document that could be a schema."""
-    if isinstance(value, Mapping):
-        yield value
-        for key, below in value.items():
-            if key not in ("const", "enum", "default", "examples"):
-                yield from _schemas(below)
-    elif isinstance(value, list):
-        for below in value:
-            yield from _schemas(below)
+        for index, below in enumerate(value):
+            found = position.item(index)
+            if mark in found.held:
+                step = f"/{index}"
+                if mark in found.carried:
+                    yield MarkedMember(pointer + step, shown + step, value, index)
+                else:
+                    yield from _walk(found, below, pointer + step, shown + step, mark)

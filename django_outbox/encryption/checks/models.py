@@ -59,6 +59,10 @@ def _check_meta(field: EncryptedField) -> Iterator[CheckMessage]:
     latest = meta.get_latest_by or ()
     if any(_is_named(field, item) for item in ([latest] if isinstance(latest, str) else latest)):
         yield compares_tokens(field, "Meta.get_latest_by")
+    for other in meta.local_fields:
+        computed = getattr(other, "expression", None) if other.generated else None
+        if not isinstance(other, BlindIndexField) and field.name in _names_in(computed):
+            yield compares_tokens(field, f"the generated column {other.name!r}")
     if any(field.name in names for names in meta.unique_together):
         yield compares_tokens(field, "Meta.unique_together")
     for index in meta.indexes:

@@ -1,4 +1,5 @@
 import json
+from itertools import product
 
 import pytest
 
@@ -82,6 +83,28 @@ def test_a_recursive_schema_is_walked_to_any_depth():
     }
     payload = {"name": "a", "below": [{"below": [{"name": "c"}]}]}
     assert pointers(schema, payload) == ["/name", "/below/0/below/0/name"]
+
+
+def test_payloads_leave_nothing_behind_in_a_recursive_schema():
+    """Else somebody who sends ever other paths would fill the memory."""
+    tree = {"$ref": "#"}
+    marks = Marks({**obj(left=tree, right=tree, name=PERSONAL), "additionalProperties": tree})
+
+    def kept():
+        return len(marks._position._known)
+
+    pointers_of(marks, {"left": {"name": "x"}})
+    before = kept()
+    for path in product(["left", "right", "other"], repeat=6):
+        payload = {"name": "x"}
+        for step in path:
+            payload = {step: payload}
+        assert pointers_of(marks, payload) == ["/" + "/".join(reversed(path)) + "/name"]
+    assert kept() == before
+
+
+def pointers_of(marks, payload):
+    return [member.pointer for member in marks.members(payload, Mark.SENSITIVE)]
 
 
 def test_forbidden_members_are_found_apart_from_sensitive_ones():
