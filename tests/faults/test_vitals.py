@@ -49,6 +49,11 @@ def end_the_relays_connection() -> None:
     connections["postgresql"].close()
 
 
+def scrape(port: int) -> str:
+    with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
+        return str(answer.read().decode())
+
+
 def hear_until(manager: socket.socket, word: str) -> str:
     heard = ""
     while word not in heard:
@@ -74,12 +79,9 @@ def test_a_relay_process_tells_systemd_probes_and_prometheus_how_it_is(
             wait_until(ready.exists, "it is ready")
             enqueued()
             wait_until(lambda: rabbitmq.count(queue) == 1, "it publishes")
-            with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
-                metrics = answer.read().decode()
-            assert 'django_outbox_receipts_total{outcome="confirmed",publisher="default"} 1.0' in (
-                metrics
-            )
-            assert "django_outbox_relays_alive 1.0" in metrics
+            confirmed = 'receipts_total{outcome="confirmed",publisher="default"} 1.0'
+            wait_until(lambda: confirmed in scrape(port), "the confirm is counted", every=0.1)
+            assert "django_outbox_relays_alive 1.0" in scrape(port)
             proxy.refuse()
             enqueued()
             hear_until(manager, "STATUS=Waiting for the broker of 'default'.")
@@ -159,11 +161,7 @@ def test_a_consumer_process_says_that_it_lives_and_serves_its_metrics(
     message = received(body='{"amount": 1}')
     plant.publish(message)
     workers.diary.wait_for("handled", message.id)
-
-    def is_counted() -> bool:
-        with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
-            return b'outcome="handled"} 1.0' in answer.read()
-
-    wait_until(is_counted, "the message is counted", every=0.1)
+    handled = 'outcome="handled"} 1.0'
+    wait_until(lambda: handled in scrape(port), "the message is counted", every=0.1)
     assert consumer.stop() == 0
     assert not alive.exists()
