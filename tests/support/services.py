@@ -7,6 +7,7 @@ reason; where ``CI`` is set it is an error instead.
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 from functools import lru_cache
 from urllib.parse import urlsplit
@@ -44,6 +45,17 @@ def require(url: str, name: str) -> None:
     if IN_CI:
         pytest.fail(reason, pytrace=False)
     pytest.skip(reason)
+
+
+def chromium() -> str:
+    """The path of Debian's Chromium. Skips the running test where there is none; fails it in CI."""
+    found = env.str("TEST_CHROMIUM", "") or shutil.which("chromium") or ""
+    if not found:
+        reason = "there is no chromium on the PATH, and TEST_CHROMIUM names none"
+        if IN_CI:
+            pytest.fail(reason, pytrace=False)
+        pytest.skip(reason)
+    return found
 
 
 def session_name(prefix: str = "outbox_test") -> str:
