@@ -10,7 +10,8 @@ from django.db import connections
 from django_outbox.databases import Database
 
 
-def _option(vendor: str, level: str) -> dict[str, Any]:
+def isolation_option(vendor: str, level: str) -> dict[str, Any]:
+    """What ``OPTIONS`` of a database has to hold for it."""
     if vendor == "postgresql":
         from django.db.backends.postgresql.psycopg_any import IsolationLevel
 
@@ -23,7 +24,7 @@ def isolation(request: pytest.FixtureRequest, database: Database) -> str:
     """The level, e.g. "repeatable read"; the fixture ``database`` puts the settings back."""
     level: str = request.param
     settings = connections.settings["default"]
-    options = {**settings.get("OPTIONS", {}), **_option(database.vendor, level)}
+    options = {**settings.get("OPTIONS", {}), **isolation_option(database.vendor, level)}
     connections["default"].close()
     del connections["default"]
     connections.settings["default"] = {**settings, "OPTIONS": options}
