@@ -20,6 +20,7 @@ from django_outbox.admin.times import in_words
 from django_outbox.conf import outbox_settings
 from django_outbox.models import Status
 from django_outbox.operations.history import published_by_minute
+from django_outbox.operations.selection import every_message
 from django_outbox.operations.stats import Stats, collect_stats
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ _BRIEFLY = 5
 
 def page(admin: OutboxMessageAdmin, request: HttpRequest) -> HttpResponse:
     """The page of its own."""
-    context = {"title": _("Outbox dashboard"), "panel_seconds": SECONDS, **_context(admin, request)}
+    context = {"title": _("Outbox dashboard"), "panel_seconds": SECONDS, **_context()}
     response = admin.respond(request, "dashboard.html", context)
     add_never_cache_headers(response)
     return response
@@ -42,17 +43,15 @@ def page(admin: OutboxMessageAdmin, request: HttpRequest) -> HttpResponse:
 def panel(admin: OutboxMessageAdmin, request: HttpRequest) -> HttpResponse:
     """The panel alone, for dashboard.js; a brief one above the list, which is what people came for."""
     is_brief = "brief" in request.GET
-    response = admin.respond(request, "panel.html", _context(admin, request, is_brief=is_brief))
+    response = admin.respond(request, "panel.html", _context(is_brief=is_brief))
     add_never_cache_headers(response)
     return response
 
 
-def _context(
-    admin: OutboxMessageAdmin, request: HttpRequest, *, is_brief: bool = False
-) -> dict[str, Any]:
+def _context(*, is_brief: bool = False) -> dict[str, Any]:
     """At most ten statements: those of the stats, and one for the chart."""
-    messages = admin.get_queryset(request)
-    stats = collect_stats(database=messages.db)
+    messages = every_message()
+    stats = collect_stats()
     minutes = published_by_minute(messages, stats.taken_at)
     failures = _failures(stats)
     shown = failures[:_BRIEFLY] if is_brief else failures

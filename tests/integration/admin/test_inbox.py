@@ -15,13 +15,14 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import path
 from django.utils import timezone
 
-from django_outbox.admin import register
+from django_outbox.admin import OutboxMessageAdmin, register
 from django_outbox.consumers import consumer
 from django_outbox.consumers.registry import isolated_registry
 from django_outbox.models import (
     AggregateCursor,
     CallState,
     ExternalCall,
+    OutboxMessage,
     ProcessedMessage,
     RelayProcess,
     StoredResponse,
@@ -196,3 +197,28 @@ def test_everything_works_on_a_site_of_one_s_own(database, settings):
     assert LogEntry.objects.count() == 1
     assert client.post(f"{base}search/", {"text": "nobody"})["Location"] == base
     assert client.get(f"{base}4711/change/")["Location"] == base
+
+
+class InvoicesOnly(OutboxMessageAdmin):
+    def get_queryset(self, request):
+        return super().get_queryset(request).filter(topic__startswith="invoice.")
+
+
+def test_a_class_that_shows_less_hides_the_rest_everywhere(database, settings):
+    mine = admin.AdminSite("mine")
+    mine.register(OutboxMessage, InvoicesOnly)
+    settings.ROOT_URLCONF = type("urls", (), {"urlpatterns": [path("admin/", mine.urls)]})
+    client = Client()
+    client.force_login(User.objects.create_superuser("root", password="x"))
+    shown = make(topic="invoice.issued", aggregate_id="7")
+    hidden = make(topic="order.placed", aggregate_id="7")
+    for query in ("", "?state=dead&topic=%23", "?aggregate=7"):
+        assert rows(client, "outboxmessage", query) == [shown.pk], query
+    base = f"{ROOT}outboxmessage/"
+    assert client.get(f"{base}{hidden.pk}/change/")["Location"] == base
+    assert client.post(f"{base}{hidden.pk}/reveal/").status_code == 404
+    assert client.post(f"{base}search/", {"text": str(hidden.message_id)})["Location"] == base
+    yes = {"confirmed": "1", "reason": "x"}
+    client.post(f"{base}act/requeue/", {"_selected_action": [hidden.pk], **yes})
+    client.post(f"{base}act/requeue/", {"everything": "1", "asked": "?state=dead", **yes})
+    assert list(OutboxMessage.objects.pending()) == [shown]
