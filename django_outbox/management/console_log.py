@@ -37,7 +37,9 @@ def quiet_pika() -> Iterator[None]:
     they say is in the relay's own line about the breaker.
     """
     logger = logging.getLogger("pika")
-    if logger.level != logging.NOTSET or logger.handlers:
+    # One that does nothing is pika's own.
+    handlers = [each for each in logger.handlers if not isinstance(each, logging.NullHandler)]
+    if logger.level != logging.NOTSET or handlers:
         yield
         return
     logger.setLevel(logging.CRITICAL)

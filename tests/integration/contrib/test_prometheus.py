@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from datetime import timedelta
 from urllib.request import urlopen
@@ -253,3 +256,30 @@ def test_the_app_fills_the_default_registry():
     finally:
         outbox_metrics.uninstall()
     assert "django_outbox_published" not in REGISTRY._names_to_collectors
+
+
+def test_processes_that_share_a_directory_are_summed_up(tmp_path):
+    script = (
+        "import django; django.setup()\n"
+        "from datetime import timedelta\n"
+        "from prometheus_client import CollectorRegistry, generate_latest\n"
+        "from prometheus_client.multiprocess import MultiProcessCollector\n"
+        "from django_outbox import signals\n"
+        "from django_outbox.contrib.prometheus import install\n"
+        "install(database=False)\n"
+        "signals.tell_breaker_opened('default', 'gone')\n"
+        "signals.tell_pruned({'published': 2})\n"
+        "registry = CollectorRegistry()\n"
+        "MultiProcessCollector(registry)\n"
+        "print(generate_latest(registry).decode())\n"
+    )
+    for expected in ("2.0", "4.0"):
+        ran = subprocess.run(
+            [sys.executable, "-c", script],
+            env={**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert f'django_outbox_pruned_total{{kind="published"}} {expected}' in ran.stdout
+        assert 'django_outbox_breaker_open{publisher="default"} 1.0' in ran.stdout
