@@ -6,7 +6,6 @@ process; it is made at the first use, again when it has ended, and anew after a 
 
 from __future__ import annotations
 
-import logging
 import os
 import ssl
 import threading
@@ -33,10 +32,9 @@ from django_outbox.brokers.rabbitmq.rounds import (
 from django_outbox.exceptions import ImproperlyConfiguredOutbox, UnsendableMessage
 from django_outbox.messages import Message
 from django_outbox.publishers.base import Outcome, Receipt
+from django_outbox.publishers.unforeseen import unforeseen
 from django_outbox.wire.amqp import SHORT_STRING_BYTES
 from django_outbox.wire.amqp_encoding import encoded_properties
-
-logger = logging.getLogger("django_outbox.publishers.rabbitmq")
 
 DEFAULT_CONFIRM_TIMEOUT: Final = timedelta(seconds=20)
 #: Every option of this publisher.
@@ -93,12 +91,7 @@ class RabbitMQPublisher:
             outgoing, receipts = self._encode(messages)
             return receipts + (self._send(outgoing) if outgoing else [])
         except Exception as error:
-            logger.exception(
-                "Publishing to RabbitMQ failed in an unforeseen way.",
-                extra={"event": "unforeseen", "publisher": self._alias},
-            )
-            reason = f"unforeseen: {type(error).__name__}"
-            return [Receipt(message.id, Outcome.BROKER_DOWN, reason) for message in messages]
+            return unforeseen(self._alias, error, messages)
 
     def probe(self) -> str:
         """Ask the broker whether it would take messages. Empty: yes; else the reason.

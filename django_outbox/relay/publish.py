@@ -7,8 +7,6 @@ relay stops.
 
 from __future__ import annotations
 
-import logging
-import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from time import monotonic
 from typing import TypeAlias
@@ -17,11 +15,10 @@ from django_outbox.batches import Batch, Claimed
 from django_outbox.conf import RetryPolicy
 from django_outbox.observers import Publishing, publishing
 from django_outbox.publishers.base import Outcome, Publisher, Receipt
+from django_outbox.publishers.unforeseen import unforeseen
 from django_outbox.relay.ordering import queue_of, rounds
 from django_outbox.relay.verdicts import is_exhausted
 from django_outbox.routing import Ordering, Routes
-
-logger = logging.getLogger(__name__)
 
 NO_ROUTE = "no pattern of OUTBOX['ROUTES'] matches the topic"
 #: At most so many messages a call of a publisher that works in the relay's own thread: it may be slow,
@@ -99,28 +96,11 @@ class BatchPublishing:
             with publishing(round_):
                 round_.receipts = self._publishers[alias].publish(round_.messages)
         except Exception as error:
-            # Its contract says that it raises nothing. What was sent is unknown: at least once.
-            reason = f"the publisher raised {type(error).__name__}"
-            _log_unforeseen(alias, reason, error)
-            return {
-                each.row_id: Receipt(each.message.id, Outcome.BROKER_DOWN, reason)
-                for each in sendable
-            }
+            # Its contract says that it raises nothing.
+            round_.receipts = unforeseen(alias, error, round_.messages)
         by_id = {receipt.message_id: receipt for receipt in round_.receipts}
         return {
             each.row_id: by_id.get(each.message.id)
             or Receipt(each.message.id, Outcome.FAILED, "the publisher gave no receipt")
             for each in sendable
         }
-
-
-def _log_unforeseen(alias: str, reason: str, error: Exception) -> None:
-    """Where it was raised, without the error's text, which may hold a message's values."""
-    trace = "".join(traceback.format_tb(error.__traceback__))
-    logger.error(
-        "%r: %s.\n%s",
-        alias,
-        reason,
-        trace,
-        extra={"event": "unforeseen", "publisher": alias, "reason": reason},
-    )

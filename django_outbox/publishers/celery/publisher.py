@@ -6,7 +6,6 @@ pipelined confirms, mandatory, as events do; on another broker of a Celery app t
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -32,8 +31,7 @@ from django_outbox.publishers.celery.routing import (
     speaks_amqp,
 )
 from django_outbox.publishers.rabbitmq import RabbitMQOptions
-
-logger = logging.getLogger("django_outbox.publishers.celery")
+from django_outbox.publishers.unforeseen import unforeseen
 
 
 class CeleryPublisher:
@@ -56,12 +54,7 @@ class CeleryPublisher:
         try:
             return self._publish(messages)
         except Exception as error:
-            logger.exception(
-                "Publishing to Celery failed in an unforeseen way.",
-                extra={"event": "unforeseen", "publisher": self._alias},
-            )
-            reason = f"unforeseen: {type(error).__name__}"
-            return [Receipt(message.id, Outcome.BROKER_DOWN, reason) for message in messages]
+            return unforeseen(self._alias, error, messages)
 
     def probe(self) -> str:
         """Ask the broker whether it would take messages. Empty: yes; else the reason."""

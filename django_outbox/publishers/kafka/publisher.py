@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 import time
@@ -18,12 +17,11 @@ from django_outbox.messages import Message
 from django_outbox.publishers.base import Outcome, Receipt
 from django_outbox.publishers.kafka.options import KafkaOptions, read_options
 from django_outbox.publishers.kafka.verdicts import Meaning, ends_producer, meaning_of
+from django_outbox.publishers.unforeseen import unforeseen
 from django_outbox.wire.kafka import to_kafka
 
 if TYPE_CHECKING:
     from django_outbox.publishers.kafka.client import Client, Sending
-
-logger = logging.getLogger("django_outbox.publishers.kafka")
 
 #: Seconds for the answer to a probe, at most.
 _PROBE_TIMEOUT: Final = 5.0
@@ -45,6 +43,7 @@ class KafkaPublisher:
         read, problems = read_options(alias, options)
         if read is None:
             raise ImproperlyConfiguredOutbox("\n".join(problem for problem, _ in problems))
+        self._alias = alias
         self._options: KafkaOptions = read
         self._lock = threading.Lock()
         self._client: Client | None = None
@@ -66,12 +65,7 @@ class KafkaPublisher:
             sendings, receipts = self._encode(messages)
             return receipts + (self._send(client, sendings) if sendings else [])
         except Exception as error:
-            logger.exception(
-                "Publishing to Kafka failed in an unforeseen way.",
-                extra={"event": "unforeseen"},
-            )
-            reason = f"unforeseen: {type(error).__name__}"
-            return [Receipt(message.id, Outcome.BROKER_DOWN, reason) for message in messages]
+            return unforeseen(self._alias, error, messages)
 
     def probe(self) -> str:
         """Ask the brokers whether they answer. Empty: yes; else the reason."""

@@ -287,11 +287,14 @@ def test_published_rows_are_deleted_at_settle_where_nothing_keeps_them(database,
     assert not rows().exists()
 
 
+SECRET = "jane@example.org"
+
+
 class Broken(ScriptedPublisher):
     """Breaks its contract: it raises."""
 
     def publish(self, messages):
-        raise ValueError("a text that holds a value")
+        raise ValueError(SECRET)
 
 
 def test_a_publisher_that_raises_is_an_outage_and_its_text_is_kept_nowhere(database, caplog):
@@ -304,6 +307,8 @@ def test_a_publisher_that_raises_is_an_outage_and_its_text_is_kept_nowhere(datab
     signals.breaker_opened.connect(opened)
     relay_to(Broken()).run_once()
     assert heard == ["the publisher raised ValueError"]
+    assert "in publish" in caplog.text, "the log says where"
+    assert SECRET not in caplog.text
     assert set(rows().values_list("status", "attempts", "last_error")) == {("pending", 0, "")}
 
 
