@@ -127,7 +127,8 @@ def sealing_members(rounds: int) -> None:
 
     ways = {name: enqueuing(topic) for name, topic in topics.items()}
     with transaction.atomic():
-        times = fastest(ways, rounds, 40)
+        # Many short rounds: what waits for a busy server in one finds it idle in another.
+        times = fastest(ways, rounds * 20, 4)
         transaction.set_rollback(True)
     print("enqueue an event, in a transaction that is open")
     for name, seconds in times.items():

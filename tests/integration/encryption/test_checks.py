@@ -275,6 +275,13 @@ def test_a_meta_option_that_would_compare_tokens(meta: dict[str, Any]):
     assert found == ["E020"]
 
 
+def test_a_generated_column_that_would_compute_tokens():
+    lower = models.GeneratedField(
+        expression=Lower("f"), output_field=models.TextField(), db_persist=True
+    )
+    assert check(f=EncryptedTextField(), g=lower) == ["E020"]
+
+
 def test_a_default_of_the_database_would_be_in_clear():
     assert check(f=EncryptedDateTimeField(db_default=Now())) == ["E021"]
 
