@@ -243,6 +243,10 @@ class Database(ABC):
         with transaction.atomic(using=self.alias), self.connection.cursor() as cursor:
             yield cursor
 
+    def walk_indexes(self, cursor: CursorWrapper) -> None:  # noqa: B027 - most need not be told
+        """Have the rest of the transaction read tables in the order of their indexes, whatever the
+        statistics say, which are of a time when the table looked different: a queue's always are."""
+
     def refresh_connection(self) -> None:
         """Close this thread's connection if it broke or is too old: for loops, between two turns."""
         refresh(self.connection)

@@ -10,6 +10,7 @@ from uuid import UUID
 
 from django.db import NotSupportedError, OperationalError
 from django.db.backends.postgresql.psycopg_any import is_psycopg3
+from django.db.backends.utils import CursorWrapper
 
 from django_outbox.batches import Limits
 from django_outbox.databases.array_literals import plain_array, text_array
@@ -112,6 +113,10 @@ set_config('jit', 'off', TRUE), set_config('synchronous_commit', 'off', TRUE),
 set_config('work_mem',
     greatest(pg_size_bytes(current_setting('work_mem')) / 1024, 65536)::text, TRUE)
 """
+_WALK_INDEXES = """
+SELECT set_config('enable_seqscan', 'off', TRUE), set_config('enable_bitmapscan', 'off', TRUE),
+    set_config('enable_sort', 'off', TRUE)
+"""
 
 
 class PostgreSQL(PostgreSQLInserts):
@@ -199,6 +204,9 @@ class PostgreSQL(PostgreSQLInserts):
         if not self.supports_notify:
             raise NotSupportedError("WAKEUP = 'notify' needs psycopg 3; with psycopg2 use 'poll'.")
         return PostgreSQLListener(self.alias, self.table)
+
+    def walk_indexes(self, cursor: CursorWrapper) -> None:
+        cursor.execute(_WALK_INDEXES)
 
     @contextmanager
     def one_at_a_time(self, name: str) -> Iterator[bool]:

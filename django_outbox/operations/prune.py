@@ -195,7 +195,8 @@ def _delete_rows(due: QuerySet[Any]) -> int:
     locked = due.select_for_update(skip_locked=skip_locked).values_list("pk", flat=True)
 
     def delete() -> int:
-        with database.transaction():
+        with database.transaction() as cursor:
+            database.walk_indexes(cursor)
             ids = sorted(locked.all())
             if ids:
                 due.model._base_manager.using(due.db).filter(pk__in=ids).delete()

@@ -72,16 +72,18 @@ def run(
     publisher, stop, over = ScriptedPublisher(), Stop(), threading.Event()
     relays = [Worker(Relay(publisher_for=lambda alias: publisher).run, stop) for _ in range(RELAYS)]
     pruners = [Worker(prune_until, over) for _ in range(PRUNERS)]
-    written = [
-        message_id
-        for writer in [Worker(write, messages) for _ in range(WRITERS)]
-        for message_id in writer.result()
-    ]
-    wait_until(
-        lambda: len(publisher.received) >= len(written) and not remaining(), "all is done", 0.1
-    )
-    over.set()
-    stop.set()
+    try:
+        written = [
+            message_id
+            for writer in [Worker(write, messages) for _ in range(WRITERS)]
+            for message_id in writer.result()
+        ]
+        wait_until(
+            lambda: len(publisher.received) >= len(written) and not remaining(), "all is done", 0.1
+        )
+    finally:
+        over.set()
+        stop.set()
     for relay in relays:
         relay.result()
     pruned = [each for pruner in pruners for each in pruner.result()]
