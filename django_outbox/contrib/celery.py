@@ -51,8 +51,11 @@ def install(
     if isinstance(consumers, str):
         raise ImproperlyConfiguredOutbox('install(): consumers must be a list: ["ledger"].')
 
+    # Celery knows a step by its name: the same call twice is one receiver.
+    for_whom = ", ".join(consumers) or "all consumers"
+
     class Receiving(_Receiving):
-        name = f"django_outbox receiving from {', '.join(queues)}"
+        name = f"django_outbox receiving from {', '.join(queues)} for {for_whom}"
         options = (tuple(queues), tuple(consumers), prefetch)
 
     app.steps["worker"].add(Receiving)

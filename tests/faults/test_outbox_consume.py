@@ -276,6 +276,13 @@ def test_while_the_database_is_away_nothing_is_acknowledged_and_then_all_is_hand
     assert attempts == {1}
 
 
+def test_it_says_what_it_does_where_the_project_configures_no_logging(database, plant, workers):
+    consumer = start(workers, plant, CHILD_LOG="")
+    plant.publish(order(do="reject"))
+    consumer.wait_for_line("is set aside: its account is closed")
+    assert consumer.stop() == 0
+
+
 def test_a_missing_topology_is_said_at_once(database, rabbitmq, workers):
     outbox = {"TOPOLOGY": {"URL": rabbitmq.url, "EXCHANGE": "nobody.made.it"}}
     consumer = workers.outbox_consume(outbox, "--queue", "nobody.made.it")

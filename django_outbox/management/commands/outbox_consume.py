@@ -13,6 +13,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django_outbox.consumers.intake import read_intake
 from django_outbox.consumers.rabbitmq import QueueConsumer
 from django_outbox.exceptions import OutboxError
+from django_outbox.management.console_log import console_log, quiet_pika
 from django_outbox.management.metrics_port import add_metrics_arguments, metrics_port
 from django_outbox.relay.shutdown import stop_on_signals, stop_with_parent
 from django_outbox.relay.vitals import LivenessFile
@@ -64,6 +65,8 @@ class Command(BaseCommand):
             names = ", ".join(consumer.name for consumer in intake.consumers)
             self.stderr.write(f"Receiving from {', '.join(intake.consumed)} for {names}.")
             with (
+                console_log(self.stderr, options["verbosity"]),
+                quiet_pika(),
                 _liveness(options["liveness_file"]) as on_turn,
                 metrics_port(options),
                 stop_on_signals() if parent is None else stop_with_parent(parent) as stop,
