@@ -23,6 +23,7 @@ app.conf.update(
     ],
     task_create_missing_queues=False,
     worker_prefetch_multiplier=4,
+    worker_lost_wait=1,  # seconds until a killed process counts as lost: ten, unless told
     worker_hijack_root_logger=False,
     worker_redirect_stdouts=False,
     broker_connection_retry_on_startup=True,
