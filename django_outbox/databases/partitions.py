@@ -137,7 +137,7 @@ class Partitions:
     def drop(self, name: str, retention: Mapping[str, timedelta | None] | None) -> bool:
         """Drop one of these, if it still is one when nobody can write any more. False: not this time."""
         with self._unless_locked(name) as cursor:
-            cursor.execute(f"LOCK TABLE {self._table} IN ACCESS EXCLUSIVE MODE")
+            cursor.execute(f"LOCK TABLE ONLY {self._table} IN ACCESS EXCLUSIVE MODE")
             if not self._keeps(cursor, name, retention):
                 cursor.execute(f"DROP TABLE {self._quoted(name)}")
                 return True

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from datetime import timedelta
+from math import inf
 from time import monotonic, sleep
 
 from django.db import Error as DatabaseError
@@ -160,10 +161,12 @@ class Relay:
         else:
             self.database.refresh_connection()
             to_probe = self._breakers.seconds_to_probe()
+            # However long it may sleep, it says that it lives.
+            at_most = min(to_probe or inf, max(self._presence.seconds_to_next, _GLANCE))
             if self._breakers.reachable().is_nothing:
-                stop.wait(to_probe or _GLANCE)
+                stop.wait(at_most)
             else:
-                wakeup.sleep(stop, self._seconds_until_due, to_probe)
+                wakeup.sleep(stop, self._seconds_until_due, at_most)
                 self.database.refresh_connection()
             self._may_find_more = True
         self._report_progress()

@@ -1,7 +1,7 @@
 """A relay says that it is there: one row of its own, written every few seconds, for people and checks.
 
 Nothing is decided by it, and nothing waits for it: where it cannot be written, the relay works on and
-the next turn tries again.
+tries again the next time.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from django.db import Error as DatabaseError
 import django_outbox
 from django_outbox.databases import Database
 from django_outbox.databases.clock import DatabaseNow
+from django_outbox.databases.outcomes import LEASED_BY_LENGTH
 from django_outbox.models import RelayProcess
 from django_outbox.relay.breakers import Outage
 from django_outbox.relay.settle import Totals
@@ -42,11 +43,16 @@ class Presence:
 
     def __init__(self, database: Database, name: str, topics: TopicSelection) -> None:
         self._database = database
-        self._name = name
+        self._name = name[:LEASED_BY_LENGTH]
         self._topics = " ".join(p for p, chosen in topics.rules if chosen) or "#"
         self._is_known = False
         self._next = 0.0
         self._outages: Mapping[str, Outage] = {}
+
+    @property
+    def seconds_to_next(self) -> float:
+        """Until there is something to say again."""
+        return max(self._next - monotonic(), 0.0)
 
     def tell(self, totals: Totals, outages: Mapping[str, Outage], *, stopped: bool = False) -> None:
         """Say that the relay lives, or that it has stopped; mostly it was just said, and nothing is done.

@@ -17,6 +17,7 @@ from django_outbox.exceptions import DuplicateMessageId
 from django_outbox.models import OutboxMessage, Status
 from django_outbox.operations.prune import prune
 from django_outbox.operations.stats import collect_stats
+from django_outbox.relay import presence
 from django_outbox.relay.loop import Relay
 from django_outbox.relay.shutdown import Stop
 from django_outbox.testing import ScriptedPublisher
@@ -135,7 +136,8 @@ def test_a_message_is_enqueued_published_and_looked_at_as_ever(database):
     assert collect_stats().counts["published"].number == 1
 
 
-def test_a_sleeping_relay_is_woken(database, outbox_settings):
+def test_a_sleeping_relay_is_woken(database, outbox_settings, monkeypatch):
+    monkeypatch.setattr(presence, "INTERVAL", 600)
     outbox_settings(WAKEUP="notify", POLL_INTERVAL=(600, 600))
     publisher, stop = ScriptedPublisher(), Stop()
     working = Worker(Relay(publisher_for=lambda alias: publisher).run, stop)

@@ -16,6 +16,7 @@ from django_outbox.operations.selection import every_message
 from django_outbox.relay.loop import Relay
 from django_outbox.testing import ScriptedPublisher
 from tests.conftest import EVERY_DATABASE
+from tests.support.plans import explained
 from tests.support.stored import stored
 from tests.support.threads import elsewhere
 
@@ -127,3 +128,18 @@ def test_a_row_that_somebody_holds_is_passed_over(database):
         assert elsewhere(prune).result(60).published == 1
     assert kept() == {held}
     assert prune().published == 1
+
+
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+def test_indexes_are_walked_whatever_the_statistics_say(database, outbox_settings):
+    """They describe a queue as it was: read from end to end for each chunk, it would take for ever."""
+    outbox_settings(RETENTION={"dead": timedelta(days=1)})
+    for status in (Status.PUBLISHED, Status.DEAD, Status.DISCARDED):
+        aged(status, 60)
+    with explained() as statements:
+        assert prune().published == 1
+    plans = [each.plan for each in statements if "outboxmessage" in each.sql and each.plan]
+    assert len(plans) >= 3
+    for plan in plans:
+        assert "Seq Scan on django_outbox_outboxmessage" not in plan
+        assert "Sort" not in plan

@@ -109,6 +109,20 @@ def test_it_is_said_every_few_seconds_and_not_at_every_turn(database, monkeypatc
     assert len(statements) == 2, "once at the beginning, once at the end"
 
 
+def test_a_relay_that_sleeps_for_long_still_says_that_it_lives(
+    database, outbox_settings, monkeypatch
+):
+    monkeypatch.setattr(presence, "INTERVAL", 0.2)
+    outbox_settings(POLL_INTERVAL=(3600, 3600))
+    stop = Stop()
+    working = Worker(relay_to(ScriptedPublisher()).run, stop)
+    wait_until(RelayProcess.objects.alive().exists, "the relay has said that it lives")
+    first = the_row().seen_at
+    wait_until(lambda: the_row().seen_at > first, "it has said so again")
+    stop.set()
+    working.result()
+
+
 @everywhere
 def test_a_relay_works_where_it_cannot_say_that_it_is_there(database):
     """Before the migration that brings the table has run, for one."""

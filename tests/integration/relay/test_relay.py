@@ -15,6 +15,7 @@ from django_outbox.conf import outbox_settings as settings_in_force
 from django_outbox.exceptions import ImproperlyConfiguredOutbox
 from django_outbox.models import OutboxMessage, Status
 from django_outbox.publishers.base import Outcome
+from django_outbox.relay import presence
 from django_outbox.relay.loop import Relay
 from django_outbox.relay.settle import Totals
 from django_outbox.relay.shutdown import Stop
@@ -551,7 +552,10 @@ def test_a_sleeping_relay_finds_scheduled_and_new_rows(database, outbox_settings
 
 
 @pytest.mark.parametrize("database", ["postgresql"], indirect=True)
-def test_a_listening_relay_is_woken_long_before_it_would_poll(database, outbox_settings):
+def test_a_listening_relay_is_woken_long_before_it_would_poll(
+    database, outbox_settings, monkeypatch
+):
+    monkeypatch.setattr(presence, "INTERVAL", 3600)  # nor is it awake to say that it lives
     outbox_settings(WAKEUP="notify", POLL_INTERVAL=(60, 3600))
     publisher = ScriptedPublisher()
     stop = Stop()
