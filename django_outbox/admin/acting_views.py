@@ -10,8 +10,9 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.utils.translation import gettext as _
 
-from django_outbox.admin.acting import ACTS, Act, Chosen, ReasonForm, carry_out, preview
-from django_outbox.admin.asked import AskedForm
+from django_outbox.admin.acting import Chosen, ReasonForm, carry_out, preview
+from django_outbox.admin.acts import ACTS, Act
+from django_outbox.admin.asked import Asked, AskedForm
 from django_outbox.admin.audit import note_each, note_everything
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def ask(
     if not admin.may(request, act.name):
         raise PermissionDenied
     all_messages = admin.get_queryset(request)
-    chosen = _chosen(request).bounded(all_messages)
+    chosen = _chosen(request, act).bounded(all_messages)
     named = [] if chosen.asked else chosen.named(all_messages)[:_NAMED]
     context = {
         "title": act.title,
@@ -65,10 +66,11 @@ def _do(admin: OutboxMessageAdmin, request: HttpRequest, act: Act, reason: str) 
     if not admin.may(request, act.name):
         raise PermissionDenied
     all_messages = admin.get_queryset(request)
-    chosen = _chosen(request)
+    chosen = _chosen(request, act)
     # Noted before it is done: what cannot be noted does not happen.
     if chosen.asked is None:
-        note_each(request, list(chosen.named(all_messages)), str(act.title), reason)
+        taken = list(act.takeable(chosen.named(all_messages)))
+        note_each(request, taken, str(act.title), reason)
     else:
         which = _("everything that matches: %(which)s") % {"which": chosen.asked.describe()}
         note_everything(request, which, str(act.title), reason)
@@ -78,14 +80,16 @@ def _do(admin: OutboxMessageAdmin, request: HttpRequest, act: Act, reason: str) 
     return HttpResponseRedirect(_back(admin, request, chosen))
 
 
-def _chosen(request: HttpRequest) -> Chosen:
+def _chosen(request: HttpRequest, act: Act) -> Chosen:
     if request.POST.get("select_across") == "1" and "asked" not in request.POST:
         # Django's own "select all": what the list's address asks for.
-        asked = AskedForm(request.GET).asked()
-        if asked is None or asked.state is None:
-            raise BadRequest("everything that matches: of which state?")
-        return Chosen(asked=asked)
-    return Chosen.read(request.POST)
+        chosen = Chosen(asked=AskedForm(request.GET).asked() or Asked())
+    else:
+        chosen = Chosen.read(request.POST)
+    if chosen.asked is not None and chosen.asked.state not in act.offered_on:
+        # Besides being none of our forms: no index would lead to what is in two states at once.
+        raise BadRequest(f"{act.name}: not for everything of that state")
+    return chosen
 
 
 def _back(admin: OutboxMessageAdmin, request: HttpRequest, chosen: Chosen) -> str:

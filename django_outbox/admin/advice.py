@@ -71,9 +71,8 @@ def _relays(stats: Stats) -> Iterator[Advice]:
         waiting,
     )
     seen = max((relay.seen_at for relay in stats.relays), default=None)
-    if seen is not None:
-        text += " " + _("The last one was seen at %(time)s.").replace("%(time)s", shown(seen))
-    yield Advice("error", text % waiting)
+    last = _("The last one was seen at %(time)s.") % {"time": shown(seen)} if seen else ""
+    yield Advice("error", f"{text % waiting} {last}".rstrip())
 
 
 def _brokers(stats: Stats) -> Iterator[Advice]:

@@ -10,7 +10,7 @@ from django.urls import reverse
 from django.utils.cache import add_never_cache_headers
 from django.utils.translation import gettext as _
 
-from django_outbox.admin.acting import ACTS
+from django_outbox.admin.acts import ACTS
 from django_outbox.admin.asked import Asked
 from django_outbox.admin.audit import entries_of, note_each
 from django_outbox.admin.explanations import explain

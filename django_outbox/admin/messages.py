@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 from django.contrib import admin, messages
 from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
+from django.db import connections, transaction
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import path, reverse
@@ -22,7 +23,7 @@ from django.utils.translation import gettext_lazy
 from django.views.decorators.debug import sensitive_post_parameters
 
 from django_outbox.admin import acting_views, dashboard, message_page, searching
-from django_outbox.admin.acting import ACTS, Act
+from django_outbox.admin.acts import ACTS, Act
 from django_outbox.admin.asked import Asked
 from django_outbox.admin.message_list import MessageList
 from django_outbox.admin.paging import CappedPaginator
@@ -132,7 +133,11 @@ class OutboxMessageAdmin(ReadOnlyAdmin[OutboxMessage]):
                 raise PermissionDenied
             return view(self, request, **kwargs)
 
-        guarded = self.admin_site.admin_view(update_wrapper(wrapper, view))
+        guarded = update_wrapper(wrapper, view)
+        for alias in connections:
+            # Chunks commit one by one, and what was noted stays so, also with ATOMIC_REQUESTS.
+            guarded = transaction.non_atomic_requests(alias)(guarded)
+        guarded = self.admin_site.admin_view(guarded)
         return path(route, guarded, name=f"django_outbox_outboxmessage_{name}")
 
     def respond(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from django.utils.translation import gettext as _
@@ -16,9 +16,6 @@ from django_outbox.models import OutboxMessage
 
 if TYPE_CHECKING:
     from django.contrib.admin.models import LogEntry
-
-#: A due time so little after the creation is that of the insert itself.
-_AT_ONCE = timedelta(seconds=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +74,12 @@ def _now(message: OutboxMessage, clock: datetime) -> Iterator[Event]:
             yield Event(
                 due, _("Blocked"), _("waits for an earlier message of its aggregate"), "bad"
             )
-        case State.SCHEDULED if due - message.created_at > _AT_ONCE:
+        case State.SCHEDULED:
             yield Event(due, _("Scheduled"), _("in %(time)s") % {"time": in_words(due - clock)})
         case State.RETRYING if due > clock:
             detail = _("in %(time)s") % {"time": in_words(due - clock)}
             yield Event(due, _("Next attempt"), detail)
-        case State.READY | State.SCHEDULED | State.RETRYING:
+        case State.READY | State.RETRYING:
             detail = _("for %(time)s: the next relay that has room takes it") % {
                 "time": in_words(clock - due)
             }

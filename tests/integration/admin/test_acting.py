@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from django.contrib.admin.models import LogEntry
+from django.db import connections
 
+from django_outbox.admin.acts import ACTS, Done
 from django_outbox.models import OutboxMessage, Status
 from tests.conftest import EVERY_DATABASE
 from tests.integration.admin.conftest import LIST, in_flight, make
@@ -112,7 +115,7 @@ def test_nothing_is_done_by_get_without_a_token_or_without_a_reason(browse):
 def test_each_chosen_message_has_an_entry_with_the_reason_in_the_admin_log(browse):
     first, second = make(), make()
     client = browse("view", "requeue", name="ayse")
-    confirm(client, "requeue", ask(client, "requeue", first, second))
+    confirm(client, "requeue", ask(client, "requeue", first, second, in_flight()))
     entries = LogEntry.objects.order_by("object_id")
     assert [(e.user.username, e.object_id) for e in entries] == [
         ("ayse", str(first.pk)),
@@ -187,10 +190,13 @@ def test_django_s_own_select_all_is_asked_about_too(browse):
     [
         {},
         {"_selected_action": ["x"]},
+        {"_selected_action": [str(2**63)]},
+        {"_selected_action": ["-1"]},
         {"_selected_action": [str(n) for n in range(1001)]},
         {"everything": "1", "asked": ""},
         {"everything": "1", "asked": "?state=unheard-of"},
         {"everything": "1", "asked": "?topic=a.*"},
+        {"everything": "1", "asked": "?state=published"},
         {"everything": "1", "asked": "?state=dead", "up_to": "x"},
     ],
 )
@@ -224,3 +230,34 @@ def test_confirming_twice_changes_nothing_more(browse):
     assert (
         "0 messages requeued. 1 was not dead." in confirm(client, "requeue", page).content.decode()
     )
+
+
+def test_chunks_commit_one_by_one_also_with_atomic_requests(browse, monkeypatch):
+    monkeypatch.setitem(connections.settings["default"], "ATOMIC_REQUESTS", True)
+    connections["default"].settings_dict["ATOMIC_REQUESTS"] = True
+    in_one: list[bool] = []
+
+    def carry_out(*args: Any) -> Done:
+        in_one.append(connections["default"].in_atomic_block)
+        return Done()
+
+    monkeypatch.setattr("django_outbox.admin.acting_views.carry_out", carry_out)
+    client = browse("view", "requeue")
+    confirm(client, "requeue", ask(client, "requeue", make()))
+    assert in_one == [False]
+
+
+def test_what_no_longer_matches_when_its_turn_comes_is_left_alone(browse, monkeypatch):
+    """Somebody else has requeued it since: it is pending now, and nobody has agreed to discard that."""
+    dead = [make() for _ in range(2)]
+    client = browse("view", "discard")
+    page = everything(client, "discard", "?state=dead")
+    act = ACTS["discard"]
+
+    def requeued_first(messages: Any, reason: str) -> Done:
+        OutboxMessage.objects.filter(pk=dead[1].pk).update(status=Status.PENDING)
+        return act.run(messages, reason)
+
+    monkeypatch.setitem(ACTS, "discard", replace(act, run=requeued_first))
+    confirm(client, "discard", page)
+    assert statuses(*dead) == [Status.DISCARDED, Status.PENDING]
