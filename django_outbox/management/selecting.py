@@ -18,6 +18,8 @@ from django_outbox.operations.selection import Selection
 
 #: The exit status where some of the chosen messages were in flight and left alone.
 LEFT_ALONE = 3
+#: The exit status after Ctrl-C, as shells have it.
+INTERRUPTED = 130
 #: Lines that --dry-run shows of what the messages are.
 _KINDS = 10
 #: Seconds between two lines of progress where the output is no terminal.
@@ -48,6 +50,10 @@ class SelectionCommand(BaseCommand):
                 changed, in_flight = self.work(selection, progress, options)
         except OutboxError as error:
             raise CommandError(str(error)) from error
+        except KeyboardInterrupt:
+            raise CommandError(
+                "Interrupted. What was done stays done.", returncode=INTERRUPTED
+            ) from None
         self.stdout.write(
             f"{self.done} {_messages(changed)} ({selection.describe()})."
             if changed or in_flight

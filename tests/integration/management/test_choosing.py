@@ -8,7 +8,10 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.utils import timezone
 
+from django_outbox.management import selecting
+from django_outbox.management.commands import outbox_requeue
 from django_outbox.models import OutboxMessage, Status
+from django_outbox.operations.requeue import requeue
 from tests.support.stored import AN_HOUR, in_flight, stored
 
 COMMANDS = ["outbox_requeue", "outbox_discard", "outbox_replay"]
@@ -113,3 +116,28 @@ def test_where_nothing_matches_that_is_said(database):
 def test_a_topic_that_is_no_pattern_is_refused(database):
     with pytest.raises(CommandError, match="--topic: 'in\\*' is not a topic pattern"):
         run("outbox_requeue", "--topic", "in*")
+
+
+def test_what_was_done_before_an_interruption_stays_done(database, monkeypatch):
+    for _ in range(3):
+        stored(Status.DEAD)
+
+    def interrupted(messages, *, progress):
+        return requeue(messages, chunk=2, progress=stop)
+
+    def stop(seen):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(outbox_requeue, "requeue", interrupted)
+    with pytest.raises(CommandError, match="What was done stays done") as raised:
+        run("outbox_requeue", "--all")
+    assert raised.value.returncode == 130
+    assert statuses() == ["pending", "pending", "dead"]
+
+
+def test_progress_is_told_now_and_then_and_not_at_all_where_quiet(database, monkeypatch):
+    monkeypatch.setattr(selecting, "_PROGRESS", 0)
+    stored(Status.DEAD)
+    assert "1 messages so far." in run("outbox_requeue", "--all")
+    stored(Status.DEAD)
+    assert "so far" not in run("outbox_requeue", "--all", "--verbosity", "0")
