@@ -11,8 +11,8 @@ from django.utils.translation import ngettext
 
 from django_outbox.admin.asked import Asked
 from django_outbox.admin.states import State
-from django_outbox.admin.times import in_words, shown
 from django_outbox.operations.stats import Count, Stats
+from django_outbox.times import in_words, shown
 
 _NONE = Count(0)
 

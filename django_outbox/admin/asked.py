@@ -17,10 +17,10 @@ from django.http import QueryDict
 from django.utils.translation import gettext_lazy as _
 
 from django_outbox.admin.states import State
-from django_outbox.admin.times import local, shown
 from django_outbox.event_types.registry import all_event_types
 from django_outbox.models import OutboxMessageQuerySet
 from django_outbox.operations.selection import Selection
+from django_outbox.times import local, shown
 from django_outbox.topics import pattern_regex
 
 #: Tags are separated by it in the query string; none contains it.

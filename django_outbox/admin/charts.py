@@ -9,8 +9,8 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
-from django_outbox.admin.times import local
 from django_outbox.operations.history import Minute
+from django_outbox.times import local
 
 #: User units; the element is as wide as its container.
 _WIDTH, _HEIGHT, _GAP = 300, 48, 2

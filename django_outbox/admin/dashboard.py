@@ -16,12 +16,12 @@ from django_outbox.admin.advice import advice
 from django_outbox.admin.asked import Asked
 from django_outbox.admin.charts import bars
 from django_outbox.admin.states import State
-from django_outbox.admin.times import in_words
 from django_outbox.conf import outbox_settings
 from django_outbox.models import Status
 from django_outbox.operations.history import published_by_minute
 from django_outbox.operations.selection import every_message
 from django_outbox.operations.stats import Stats, collect_stats
+from django_outbox.times import in_words
 
 if TYPE_CHECKING:
     from django_outbox.admin.messages import OutboxMessageAdmin

@@ -29,9 +29,9 @@ from django_outbox.admin.message_list import MessageList
 from django_outbox.admin.paging import CappedPaginator
 from django_outbox.admin.read_only import ReadOnlyAdmin
 from django_outbox.admin.states import State, state_of
-from django_outbox.admin.times import as_element, in_words
 from django_outbox.databases import outbox_alias
 from django_outbox.models import OutboxMessage, OutboxMessageQuerySet
+from django_outbox.times import as_element, in_words
 
 if TYPE_CHECKING:
     from django.contrib.admin.views.main import ChangeList

@@ -11,8 +11,8 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from django_outbox.admin.states import State, state_of
-from django_outbox.admin.times import in_words
 from django_outbox.models import OutboxMessage
+from django_outbox.times import in_words
 
 if TYPE_CHECKING:
     from django.contrib.admin.models import LogEntry

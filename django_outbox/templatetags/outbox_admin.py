@@ -1,12 +1,20 @@
-"""How the admin's templates write numbers and times."""
+"""How the admin's templates write numbers and times.
+
+Django imports this in every project that renders templates, with the admin or without: nothing here may
+need it.
+"""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from django import template
 from django.utils import formats
 
-from django_outbox.admin.times import as_element
-from django_outbox.operations.counts import Count
+from django_outbox.times import as_element
+
+if TYPE_CHECKING:
+    from django_outbox.operations.counts import Count
 
 register = template.Library()
 register.filter("outbox_time", as_element)

@@ -10,8 +10,8 @@ import pytest
 
 from django_outbox.admin.charts import bars
 from django_outbox.admin.explanations import _EXPLANATIONS, explain
-from django_outbox.admin.times import in_words
 from django_outbox.operations.history import Minute
+from django_outbox.times import in_words
 
 ROOT = Path(__file__).parents[3] / "django_outbox"
 
