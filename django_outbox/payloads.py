@@ -11,8 +11,9 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from decimal import Decimal
+from functools import cache
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -112,10 +113,7 @@ def _hold_against(
 
 def _sealed(registered: EventType, tree: Any, message_id: UUID, alias: str) -> Encoded:
     __traceback_hide__ = True
-    # Imported at use: only projects with personal members need the encryption app and its table.
-    from django_outbox.encryption.fingerprints import verify_for_writing
-    from django_outbox.event_types.tags import tag_of
-
+    verify_for_writing, tag_of = _key_functions()
     index_tag = tag_of(registered, tree, alias) if registered.index_by else ""
     if registered.has_personal:
         ring = keyring()
@@ -125,6 +123,15 @@ def _sealed(registered: EventType, tree: Any, message_id: UUID, alias: str) -> E
     # The clear tree has passed every test; a wrapper is one level more, which MAX_DEPTH leaves.
     text = _dumps(tree)
     return Encoded(text, byte_length(text), tree, index_tag)
+
+
+@cache
+def _key_functions() -> tuple[Callable[..., Any], Callable[..., str]]:
+    # Imported at use: only projects with personal members need the encryption app and its table.
+    from django_outbox.encryption.fingerprints import verify_for_writing
+    from django_outbox.event_types.tags import tag_of
+
+    return verify_for_writing, tag_of
 
 
 def json_text(topic: str, payload: Any) -> str:
