@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, partial
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 from uuid import UUID
 
 from django.db import DataError, OperationalError, connections
@@ -26,6 +26,9 @@ from django_outbox.databases.errors import is_serialization_failure
 
 if TYPE_CHECKING:
     from django.db.backends.postgresql.base import DatabaseWrapper
+
+Row = TypeVar("Row")
+Written = TypeVar("Written")
 
 #: The clock at the beginning of the statement: after any wait for a lock in an earlier one.
 NOW = "STATEMENT_TIMESTAMP()"
@@ -94,6 +97,14 @@ class PostgreSQLInserts(Database):
         return cast("DatabaseWrapper", connections[self.alias])
 
     def insert_messages(self, rows: Sequence[NewMessage]) -> dict[UUID, Inserted]:
+        if all(row.is_fresh for row in rows) or not self._sees_one_moment:
+            return self._insert(rows)
+        written: dict[UUID, Inserted] = {}
+        for part in self._unseen(self._insert, rows):
+            written.update(part)
+        return written
+
+    def _insert(self, rows: Sequence[NewMessage]) -> dict[UUID, Inserted]:
         if len(rows) == 1:
             return self._insert_one(rows[0])
         found: list[tuple[Any, ...]] = []
@@ -158,12 +169,12 @@ class PostgreSQLInserts(Database):
         return _INSERT_MANY.format(table=self.table, columns=columns, arrays=arrays, now=NOW)
 
     def insert_new(self, consumer: str, rows: Sequence[Mapping[str, object]]) -> set[UUID]:
-        connection: Any = self.connection  # the stubs do not know its isolation_level
-        connection.ensure_connection()
-        insert = self._insert_processed
-        if connection.isolation_level == IsolationLevel.REPEATABLE_READ:
-            insert = self._insert_processed_unseen
-        return {new for chunk in chunks(rows) for new in insert(consumer, chunk)}
+        insert = partial(self._insert_processed, consumer)
+        unseen = self._sees_one_moment
+        parts: list[set[UUID]] = []
+        for chunk in chunks(rows):
+            parts += self._unseen(insert, chunk) if unseen else [insert(chunk)]
+        return set().union(*parts)
 
     def _insert_processed(self, consumer: str, rows: Sequence[Mapping[str, object]]) -> set[UUID]:
         values = [processed_row(row) for row in rows]
@@ -179,17 +190,27 @@ class PostgreSQLInserts(Database):
     def _insert_one_processed(self) -> str:
         return _INSERT_ONE_PROCESSED.format(table=self.inbox_table)
 
-    def _insert_processed_unseen(
-        self, consumer: str, rows: Sequence[Mapping[str, object]]
-    ) -> set[UUID]:
-        """At REPEATABLE READ a row that others committed after the snapshot is an error: one of ours
-        was there. In a savepoint it costs no transaction."""
+    @property
+    def _sees_one_moment(self) -> bool:
+        """Whether the transaction sees the database as it was at its beginning."""
+        connection: Any = self.connection  # the stubs do not know its isolation_level
+        connection.ensure_connection()
+        return bool(connection.isolation_level == IsolationLevel.REPEATABLE_READ)
+
+    def _unseen(
+        self, insert: Callable[[Sequence[Row]], Written], rows: Sequence[Row]
+    ) -> list[Written]:
+        """What ``insert`` returns for all rows at once, or for one after the other.
+
+        At REPEATABLE READ a row that others committed after the snapshot is an error, for which nothing
+        is written: one of ours was there. In a savepoint it costs no transaction.
+        """
         try:
             with atomic(using=self.alias):
-                return self._insert_processed(consumer, rows)
+                return [insert(rows)]
         except OperationalError as error:
             if not is_serialization_failure(error):
                 raise
         if len(rows) == 1:
-            return set()
-        return {new for row in rows for new in self._insert_processed_unseen(consumer, [row])}
+            return []
+        return [part for row in rows for part in self._unseen(insert, [row])]

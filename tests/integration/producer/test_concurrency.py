@@ -7,13 +7,16 @@ import uuid
 import pytest
 from django.db import transaction
 
-from django_outbox import enqueue
+from django_outbox import Event, enqueue, enqueue_many
 from django_outbox.exceptions import DuplicateMessageId
 from django_outbox.models import OutboxMessage
 from tests.conftest import EVERY_DATABASE
+from tests.support.isolation import isolation
 from tests.support.threads import Worker
 from tests.support.waiting import wait_for_a_waiting_connection
 from tests.testapp.models import Invoice
+
+__all__ = ["isolation"]
 
 everywhere = pytest.mark.parametrize("database", EVERY_DATABASE, indirect=True)
 OWN = uuid.uuid5(uuid.NAMESPACE_URL, "https://example.com/payments/1")
@@ -71,3 +74,22 @@ def test_many_writers_of_one_event_write_it_once(database):
     written = [worker.result() for worker in [Worker(write, number) for number in range(6)]]
     assert written.count(None) == 5
     assert OutboxMessage.objects.count() == 1
+
+
+@pytest.mark.parametrize("database", ["postgresql", "mysql"], indirect=True)
+@pytest.mark.parametrize("isolation", ["repeatable read"], indirect=True)
+def test_an_event_that_the_transaction_cannot_see_yet_is_known_all_the_same(database, isolation):
+    def enqueue_elsewhere():
+        with transaction.atomic():
+            enqueue("a.b", {"n": 1}, message_id=OWN)
+
+    events = [Event("a.b", {"n": 2}, message_id=OWN), Event("a.b", {"n": 3})]
+    with transaction.atomic():
+        assert not OutboxMessage.objects.exists(), "from here on it sees this moment"
+        Worker(enqueue_elsewhere).result()
+        assert enqueue("a.b", {"n": 2}, message_id=OWN, on_conflict="ignore") is None
+        assert [m.payload for m in enqueue_many(events, on_conflict="ignore")] == [{"n": 3}]
+        with pytest.raises(DuplicateMessageId):
+            enqueue_many(events)
+        enqueue("a.b", {"n": 4})
+    assert sorted(m.payload["n"] for m in OutboxMessage.objects.all()) == [1, 3, 4]
