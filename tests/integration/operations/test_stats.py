@@ -147,7 +147,9 @@ def test_latency_counts_from_when_a_message_was_due(database):
 
 @everywhere
 def test_relays_and_what_they_find_down_are_listed(database):
-    RelayProcess.objects.create(name="up:1", breakers={"b": {"reason": "refused", "since": "x"}})
+    since = timezone.now().replace(microsecond=0)
+    outage = {"reason": "refused", "since": since.isoformat()}
+    RelayProcess.objects.create(name="up:1", breakers={"b": outage})
     RelayProcess.objects.create(name="stopped:1", stopped_at=timezone.now())
     silent = RelayProcess.objects.create(name="silent:1", breakers={"c": {"reason": "?"}})
     RelayProcess.objects.filter(pk=silent.pk).update(seen_at=DatabaseNow() - timedelta(minutes=2))
@@ -160,3 +162,4 @@ def test_relays_and_what_they_find_down_are_listed(database):
     assert stats.broker_down == ("b",)
     [alive] = [relay for relay in stats.relays if relay.is_alive]
     assert alive.open_breakers == {"b": "refused"}
+    assert alive.open_since == {"b": since}
