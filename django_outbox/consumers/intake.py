@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -111,10 +112,12 @@ def read(intake: Intake, delivery: Delivery) -> Received:
     if delivery.properties.fault:
         raise MalformedMessage("message:", delivery.properties.fault)
     routing_key = first_routing_key(delivery)
-    message = from_amqp(delivery.properties, delivery.body, routing_key=routing_key)
-    message = replace(message, attempt=failed_attempts(delivery.headers) + 1)
+    attempt = failed_attempts(delivery.headers) + 1
+    message = from_amqp(
+        delivery.properties, delivery.body, routing_key=routing_key, attempt=attempt
+    )
     try:
-        _ = message.payload
+        json.loads(message.body)  # not kept: every handler has a payload of its own
     except (ValueError, RecursionError):
         raise MalformedMessage("body", "is not JSON") from None
     consumers = intake.takers(message.topic)

@@ -116,16 +116,19 @@ def from_amqp(
     *,
     routing_key: str = "",
     redelivered: bool = False,
+    attempt: int | None = None,
 ) -> Message:
     """The message that was received. Raises ``MalformedMessage`` naming the part that is wrong.
 
+    ``attempt`` is the receiver's own count; None: what the broker says.
     Where an attribute's header is missing, the property that means the same stands in for it, and
     the routing key for the topic. Whether the body is JSON shows when ``payload`` is read.
     """
     received = properties.headers if isinstance(properties.headers, Mapping) else {}
     attributes, others = split_headers(received)
     own = _own_headers(others)
-    attempt = _attempt(received, redelivered)
+    if attempt is None:
+        attempt = _attempt(received, redelivered)
     text = _body_text(properties, body)
     if _is_structured(properties.content_type):
         return parse_structured(text, own, attempt=attempt)
@@ -136,7 +139,7 @@ def from_amqp(
         "type": properties.type or routing_key,
         "correlationid": properties.correlation_id,
         "source": properties.app_id,
-        "time": _timestamp(properties.timestamp),
+        "time": None if "time" in attributes else _timestamp(properties.timestamp),
     }
     present = {name: value for name, value in stand_ins.items() if value not in (None, "")}
     return message_from({**present, **attributes}, text, own, attempt=attempt)

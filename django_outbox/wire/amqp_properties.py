@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any, Final
 
 _FLAGS = struct.Struct(">H")
@@ -44,6 +45,7 @@ _SIZES: Final = {"octet": 1, "time": 8}
 #: Bits below those of the properties: the lowest says that more flags follow, which none has.
 _NO_PROPERTY: Final = 0b11
 _PERSISTENT: Final = b"\x02"
+_STRING: Final = ord("S")
 #: Table values of fixed length, by their tag.
 _NUMBERS: Final = {
     ord("t"): struct.Struct(">?"),
@@ -151,9 +153,7 @@ def parse_properties(raw: bytes) -> RawProperties:
 def _read_fields(raw: bytes, pieces: dict[str, bytes], read: dict[str, Any]) -> str:
     (flags,) = _FLAGS.unpack_from(raw)
     at = 2
-    for n, (name, form) in enumerate(_FIELDS):
-        if not flags & 1 << (15 - n):
-            continue
+    for name, form in _fields(flags):
         value: Any
         if form == "short":
             value, end = _read_short(raw, at)
@@ -171,6 +171,12 @@ def _read_fields(raw: bytes, pieces: dict[str, bytes], read: dict[str, Any]) -> 
     return "its properties have unknown flags" if flags & _NO_PROPERTY else ""
 
 
+@lru_cache(maxsize=256)
+def _fields(flags: int) -> tuple[tuple[str, str], ...]:
+    """The fields that these flags announce, in their order."""
+    return tuple(field for n, field in enumerate(_FIELDS) if flags & 1 << (15 - n))
+
+
 def _read_short(raw: bytes, at: int) -> tuple[str | bytes, int]:
     end = at + 1 + raw[at]
     if end > len(raw):
@@ -181,6 +187,11 @@ def _read_short(raw: bytes, at: int) -> tuple[str | bytes, int]:
 def _read_value(raw: bytes, at: int, depth: int) -> tuple[Any, int]:
     """A table value with its tag, and where it ends."""
     tag, at = raw[at], at + 1
+    if tag == _STRING:  # nearly every header there is
+        end = at + 4 + _LENGTH.unpack_from(raw, at)[0]
+        if end > len(raw):
+            raise IndexError
+        return _text(raw[at + 4 : end]), end
     number = _NUMBERS.get(tag)
     if number is not None:
         return number.unpack_from(raw, at)[0], at + number.size
@@ -197,8 +208,6 @@ def _read_value(raw: bytes, at: int, depth: int) -> tuple[Any, int]:
         raise IndexError
     inner = raw[at + 4 : end]
     match chr(tag):
-        case "S":
-            return _text(inner), end
         case "x":
             return inner, end
         case "A":

@@ -212,7 +212,7 @@ def parse_structured(
 
 def is_json(content_type: object) -> bool:
     """Whether a content type says JSON; none at all is taken for JSON."""
-    if content_type is None or content_type == "":
+    if content_type is None or content_type in ("", JSON_CONTENT_TYPE):
         return True
     if not isinstance(content_type, str):
         return False
@@ -220,6 +220,7 @@ def is_json(content_type: object) -> bool:
     return essence in {JSON_CONTENT_TYPE, "text/json"} or essence.endswith("+json")
 
 
+@lru_cache(maxsize=1024)
 def _attribute(name: str) -> tuple[int, str | None]:
     for rank, prefix in enumerate(PREFIXES):
         if name.startswith(prefix) and _ATTRIBUTE.match(name, len(prefix)):
