@@ -86,9 +86,10 @@ class Chosen:
     ) -> Sequence[tuple[int, str]]:
         """Primary keys and topics of those of the messages that are chosen and that the act takes."""
         if self.asked is None:
-            return list(act.takeable(self.named(messages)).values_list("pk", "topic")[:most])
+            named = self.named(messages).filter(act.takeable)
+            return list(named.values_list("pk", "topic")[:most])
         before = Q() if self.up_to is None else Q(id__lte=self.up_to)
-        return pick(act.takeable(messages), self.asked, before, most=most).rows
+        return pick(messages, self.asked, before, act.takeable, most=most).rows
 
     def named(self, messages: OutboxMessageQuerySet) -> OutboxMessageQuerySet:
         """The messages that were chosen one by one."""

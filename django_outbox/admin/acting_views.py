@@ -69,7 +69,7 @@ def _do(admin: OutboxMessageAdmin, request: HttpRequest, act: Act, reason: str) 
     chosen = _chosen(request, act)
     # Noted before it is done: what cannot be noted does not happen.
     if chosen.asked is None:
-        taken = list(act.takeable(chosen.named(all_messages)))
+        taken = list(chosen.named(all_messages).filter(act.takeable))
         note_each(request, taken, str(act.title), reason)
     else:
         which = _("everything that matches: %(which)s") % {"which": chosen.asked.describe()}

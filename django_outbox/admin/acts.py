@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from django.db.models import Q
 from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext_lazy
 
 from django_outbox.admin.states import State
+from django_outbox.databases.clock import DatabaseNow
 from django_outbox.models import OutboxMessageQuerySet, Status
 from django_outbox.operations.discard import discard
 from django_outbox.operations.replay import replay
@@ -47,9 +49,11 @@ class Act:
     changed: Callable[[int], str]
     others: Callable[[int], str]
 
-    def takeable(self, messages: OutboxMessageQuerySet) -> OutboxMessageQuerySet:
-        """Those of the messages that it would change now."""
-        return messages.filter(status__in=self.takes).not_leased()
+    @property
+    def takeable(self) -> Q:
+        """What it would change now: of a status that it takes, and in no relay's hands."""
+        free = Q(lease_expires_at=None) | Q(lease_expires_at__lte=DatabaseNow())
+        return Q(status__in=self.takes) & free
 
     def said(self, done: Done) -> str:
         """What was done, in words."""

@@ -8,6 +8,7 @@ from django.db.models import TextChoices
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import pgettext_lazy
 
+from django_outbox.databases.clock import DatabaseNow
 from django_outbox.models import OutboxMessage, OutboxMessageQuerySet, Status
 
 
@@ -28,6 +29,24 @@ class State(TextChoices):
         found = cast("OutboxMessageQuerySet", getattr(messages, self.value)())
         # Only published rows have a time. Said once more, the index gives the others by their ids.
         return found.filter(published_at=None) if self in _SET_ASIDE else found
+
+    def whole(self, messages: OutboxMessageQuerySet) -> OutboxMessageQuerySet:
+        """The rows that an index holds in this state's order: these messages, and at most a few others.
+
+        Without conditions that the index does not know: multiplied with each other, the planner's
+        guesses at these make it expect so few rows that it reads the table instead.
+        """
+        match self:
+            case State.READY:
+                return messages.pending().filter(available_at__lte=DatabaseNow())
+            case State.SCHEDULED:
+                return messages.pending().filter(available_at__gt=DatabaseNow())
+            case State.RETRYING | State.IN_FLIGHT:
+                return messages.pending().filter(attempts__gt=0)
+            case State.BLOCKED:
+                return messages.pending()
+            case _:
+                return self.messages(messages)
 
     @property
     def meaning(self) -> str:

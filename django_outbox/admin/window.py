@@ -62,7 +62,10 @@ class Picked:
 
 
 def pick(messages: OutboxMessageQuerySet, asked: Asked, *conditions: Q, most: int) -> Picked:
-    """At most so many of the messages that are asked for and meet the conditions. Two statements."""
+    """At most so many of the messages that are asked for and meet the conditions. Two statements.
+
+    The conditions are looked at in the window, whose end they do not move.
+    """
     walks = _walks(messages, asked)
     order = order_of(None) if len(walks) > 1 or asked.is_searched else order_of(asked.state)
     wanted = asked.narrow(messages).filter(*conditions)
@@ -86,11 +89,7 @@ def _walks(messages: OutboxMessageQuerySet, asked: Asked) -> list[OutboxMessageQ
     """The rows to look through, each in the order of an index that holds them."""
     if asked.is_searched:
         return _walks_of_one_thing(messages, asked)
-    rows = messages
-    if asked.state is State.BLOCKED:
-        rows = messages.pending()
-    elif asked.state is not None:
-        rows = asked.state.messages(messages)
+    rows = messages if asked.state is None else asked.state.whole(messages)
     return [rows.order_by(*order_of(asked.state))]
 
 
