@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from django_outbox.conf import RetryPolicy
+    from django_outbox.policies import RetryPolicy
 
 _random = random.SystemRandom()
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any, TypeAlias, TypeVar
 
-from django_outbox.conf import unknown_key
+from django_outbox.conf_values import unknown_key
 
 T = TypeVar("T")
 Problem: TypeAlias = tuple[str, str]

@@ -10,7 +10,8 @@ from django.apps import AppConfig
 from django.core import checks
 from django.core.checks import CheckMessage, Error
 
-from django_outbox.conf import PublisherConfig, outbox_settings, settings_problems
+from django_outbox.conf import outbox_settings, settings_problems
+from django_outbox.policies import PublisherConfig
 from django_outbox.publishers.base import Publisher
 from django_outbox.publishers.registry import lease_problems, make_publisher, publisher_class
 

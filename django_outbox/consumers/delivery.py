@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from django_outbox.conf import RetryPolicy, outbox_settings
+from django_outbox.conf import outbox_settings
 from django_outbox.consumers.bulk import process_batch
 from django_outbox.consumers.failures import failure_of, where_raised
 from django_outbox.consumers.inbox import inbox_alias, process_once
@@ -23,6 +23,7 @@ from django_outbox.consumers.verdicts import (
     verdict,
 )
 from django_outbox.messages import Message
+from django_outbox.policies import RetryPolicy
 from django_outbox.signals import consumer_failed
 
 logger = logging.getLogger("django_outbox.consumers")

@@ -18,7 +18,6 @@ from django.db import DatabaseError, connections
 from django_outbox.backoff import retry_delay
 from django_outbox.brokers.rabbitmq.asides import is_suspect
 from django_outbox.brokers.rabbitmq.subscription import Delivery, Subscription
-from django_outbox.conf import RetryPolicy
 from django_outbox.consumers.delivery import deliver, deliver_batch, retry_policy
 from django_outbox.consumers.failures import database_answers
 from django_outbox.consumers.inbox import inbox_alias, was_processed
@@ -34,6 +33,7 @@ from django_outbox.consumers.verdicts import (
 )
 from django_outbox.exceptions import ImproperlyConfiguredOutbox, MalformedMessage
 from django_outbox.messages import Message
+from django_outbox.policies import RetryPolicy
 
 logger = logging.getLogger("django_outbox.consumers.rabbitmq")
 

@@ -17,8 +17,8 @@ from django_outbox.brokers.rabbitmq.asides import (
     to_wait,
 )
 from django_outbox.brokers.rabbitmq.subscription import Delivery
-from django_outbox.conf import RetryPolicy
 from django_outbox.consumers.intake import Intake, Received
+from django_outbox.policies import RetryPolicy
 
 logger = logging.getLogger("django_outbox.consumers.rabbitmq")
 

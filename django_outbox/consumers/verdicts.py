@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias, assert_never
 from django_outbox.backoff import retry_delay
 
 if TYPE_CHECKING:
-    from django_outbox.conf import RetryPolicy
+    from django_outbox.policies import RetryPolicy
 
 _random = random.SystemRandom()
 

@@ -20,8 +20,8 @@ from celery.worker import state
 from django.conf import settings
 
 from django_outbox.backoff import retry_delay
-from django_outbox.conf import RetryPolicy
 from django_outbox.exceptions import ImproperlyConfiguredOutbox
+from django_outbox.policies import RetryPolicy
 
 __all__ = ["install"]
 

@@ -12,8 +12,8 @@ from time import monotonic
 from typing import TypeAlias
 
 from django_outbox.batches import Batch, Claimed
-from django_outbox.conf import RetryPolicy
 from django_outbox.observers import Publishing, publishing
+from django_outbox.policies import RetryPolicy
 from django_outbox.publishers.base import Outcome, Publisher, Receipt
 from django_outbox.publishers.unforeseen import unforeseen
 from django_outbox.relay.ordering import queue_of, rounds

@@ -27,9 +27,9 @@ from django_outbox.batches import (
     Settlement,
     Verdict,
 )
-from django_outbox.conf import RetryPolicy
 from django_outbox.databases import Database
 from django_outbox.databases.errors import may_pass
+from django_outbox.policies import RetryPolicy
 
 logger = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from django_outbox.batches import Dead, Published, Released, Retry, Verdict
 from django_outbox.publishers.base import Outcome, Receipt
 
 if TYPE_CHECKING:
-    from django_outbox.conf import RetryPolicy
+    from django_outbox.policies import RetryPolicy
 
 _random = random.SystemRandom()
 

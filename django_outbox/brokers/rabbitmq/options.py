@@ -15,7 +15,7 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from django_outbox.brokers.options import OptionReader, Problem, WrongOption, seconds, text
 from django_outbox.brokers.rabbitmq.connection import Address, ConnectionOptions, TlsOptions
-from django_outbox.conf import unknown_key
+from django_outbox.conf_values import unknown_key
 
 #: The options that say how to connect; publishers and consumers add their own.
 CONNECTION_KEYS: Final = frozenset(

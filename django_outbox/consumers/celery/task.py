@@ -18,7 +18,7 @@ from celery.exceptions import (
     SoftTimeLimitExceeded,
 )
 
-from django_outbox.conf import RetryPolicy, outbox_settings
+from django_outbox.conf import outbox_settings
 from django_outbox.consumers.celery.sending import (
     SetAside,
     is_delivery,
@@ -42,6 +42,7 @@ from django_outbox.consumers.verdicts import (
 )
 from django_outbox.exceptions import ImproperlyConfiguredOutbox, MalformedMessage, RejectMessage
 from django_outbox.messages import Message
+from django_outbox.policies import RetryPolicy
 from django_outbox.wire.celery import from_celery
 
 logger = logging.getLogger("django_outbox.consumers.celery")

@@ -25,7 +25,8 @@ def test_the_text_is_readable_at_80_columns(database):
     stored(Status.PUBLISHED)
     backing_off(last_error="")
     RelayProcess.objects.create(
-        name="host:17", breakers={"default": {"reason": "refused " * 30, "since": "2026-12-01T08:00:00+00:00"}}
+        name="host:17",
+        breakers={"default": {"reason": "refused " * 30, "since": "2026-12-01T08:00:00+00:00"}},
     )
     said = run()
     assert max(map(len, said.splitlines())) <= 80

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from django_outbox.backoff import retry_delay
-from django_outbox.conf import RetryPolicy
 from django_outbox.consumers.verdicts import (
     MAX_REASON,
     Ack,
@@ -19,6 +18,7 @@ from django_outbox.consumers.verdicts import (
     RetryLater,
     verdict,
 )
+from django_outbox.policies import RetryPolicy
 
 POLICY = RetryPolicy(base=timedelta(seconds=1), cap=timedelta(minutes=5), max_attempts=3)
 HOPELESS = [

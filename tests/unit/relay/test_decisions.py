@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from django_outbox.backoff import retry_delay
 from django_outbox.batches import Dead, Published, Released, Retry
-from django_outbox.conf import RetryPolicy
+from django_outbox.policies import RetryPolicy
 from django_outbox.publishers.base import Outcome, Receipt
 from django_outbox.relay.breaker import Breaker
 from django_outbox.relay.verdicts import is_exhausted, verdict
