@@ -2,41 +2,32 @@
 
 ``INSTALLED_APPS = [..., "django_outbox.contrib.prometheus"]`` turns them on, or ``install()``. All of them
 are listed in docs/reference/metrics.md.
+
+The names are imported on first use (PEP 562): they need the models, and Django imports this package as an
+app before there are any.
 """
 
 from __future__ import annotations
 
-from prometheus_client import REGISTRY, CollectorRegistry
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-from django_outbox.contrib.prometheus.collector import OutboxCollector
-from django_outbox.contrib.prometheus.counters import ProcessMetrics
+if TYPE_CHECKING:
+    from django_outbox.contrib.prometheus.collector import OutboxCollector
+    from django_outbox.contrib.prometheus.counters import ProcessMetrics
+    from django_outbox.contrib.prometheus.registering import install, uninstall
 
 __all__ = ["OutboxCollector", "ProcessMetrics", "install", "uninstall"]
 
-_installed: dict[CollectorRegistry, tuple[ProcessMetrics, OutboxCollector | None]] = {}
+_HOMES = {
+    "OutboxCollector": "django_outbox.contrib.prometheus.collector",
+    "ProcessMetrics": "django_outbox.contrib.prometheus.counters",
+    "install": "django_outbox.contrib.prometheus.registering",
+    "uninstall": "django_outbox.contrib.prometheus.registering",
+}
 
 
-def install(registry: CollectorRegistry = REGISTRY, *, database: bool = True) -> None:
-    """Count what this process does, and with ``database`` show the table's state at each scrape.
-
-    A second call for the same registry changes nothing.
-    """
-    if registry in _installed:
-        return
-    metrics = ProcessMetrics(registry)
-    collector = OutboxCollector() if database else None
-    if collector is not None:
-        registry.register(collector)
-    metrics.connect()
-    _installed[registry] = (metrics, collector)
-
-
-def uninstall(registry: CollectorRegistry = REGISTRY) -> None:
-    """Count no more, and take the metrics out of the registry."""
-    if registry not in _installed:
-        return
-    metrics, collector = _installed.pop(registry)
-    metrics.disconnect()
-    metrics.unregister()
-    if collector is not None:
-        registry.unregister(collector)
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
