@@ -65,6 +65,7 @@ def add_filters(parser: ArgumentParser, statuses: Sequence[Status] = ()) -> None
 
 def selection_from(options: Mapping[str, Any], statuses: Sequence[Status]) -> Selection:
     """The messages that the options choose. Raises ``CommandError`` where they say nothing or too much."""
+    _refuse_empty(options)
     given = [name for name in _OPTIONS if options.get(name)]
     if options["all"] and given:
         raise CommandError("--all is for every message: leave it out, or leave out the filters.")
@@ -89,6 +90,19 @@ def selection_from(options: Mapping[str, Any], statuses: Sequence[Status]) -> Se
         )
     except ValueError as error:
         raise CommandError(f"--topic: {error}") from None
+
+
+def _refuse_empty(options: Mapping[str, Any]) -> None:
+    # Mostly a variable of a script that was not set: without the filter everything else would match.
+    for name in ("error", "correlation_id"):
+        if options[name] is not None and not options[name].strip():
+            raise CommandError(
+                f"--{name.replace('_', '-')} is empty: give a value, or leave it out."
+            )
+    aggregate = options["aggregate"]
+    if aggregate is not None and (not aggregate.strip() or aggregate.rstrip().endswith(":")):
+        what = f"{aggregate!r} has no id" if aggregate.strip() else "it is empty"
+        raise CommandError(f"--aggregate: {what}. Write TYPE:ID, or TYPE for all of that type.")
 
 
 def _moment(given: datetime | timedelta | None) -> datetime | None:

@@ -113,6 +113,25 @@ def test_where_nothing_matches_that_is_said(database):
     assert run("outbox_requeue", "--error", "nack").startswith("Nothing to requeue: no message")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--error", ""], "--error is empty"),
+        (["--topic", "a.b", "--error", " "], "--error is empty"),
+        (["--topic", "a.b", "--correlation-id", ""], "--correlation-id is empty"),
+        (["--topic", "a.b", "--aggregate", ""], "--aggregate: it is empty"),
+        (["--aggregate", ":"], "--aggregate: ':' has no id"),
+        (["--aggregate", "invoice:"], "--aggregate: 'invoice:' has no id"),
+    ],
+)
+def test_a_filter_with_nothing_in_it_widens_nothing(arguments, said, database):
+    stored(Status.DEAD, topic="a.b")
+    stored(Status.DEAD, aggregate=("invoice", "7"))
+    with pytest.raises(CommandError, match=said):
+        run("outbox_discard", *arguments)
+    assert statuses() == ["dead", "dead"]
+
+
 def test_a_topic_that_is_no_pattern_is_refused(database):
     with pytest.raises(CommandError, match="--topic: 'in\\*' is not a topic pattern"):
         run("outbox_requeue", "--topic", "in*")
@@ -138,6 +157,6 @@ def test_what_was_done_before_an_interruption_stays_done(database, monkeypatch):
 def test_progress_is_told_now_and_then_and_not_at_all_where_quiet(database, monkeypatch):
     monkeypatch.setattr(selecting, "_PROGRESS", 0)
     stored(Status.DEAD)
-    assert "1 messages so far." in run("outbox_requeue", "--all")
+    assert "1 message so far." in run("outbox_requeue", "--all")
     stored(Status.DEAD)
     assert "so far" not in run("outbox_requeue", "--all", "--verbosity", "0")
