@@ -1,4 +1,4 @@
-"""A logging filter that says which message a log line belongs to."""
+"""What log lines have in common: which message they belong to, and how they count messages."""
 
 from __future__ import annotations
 
@@ -20,3 +20,8 @@ class ContextFilter(logging.Filter):
             if not hasattr(record, name):
                 setattr(record, name, getattr(context, name))
         return True
+
+
+def messages_in_words(count: int) -> str:
+    """``1 message``, ``41,200 messages``: for lines that people read."""
+    return "1 message" if count == 1 else f"{count:,} messages"

@@ -15,6 +15,7 @@ from typing import TypeVar
 from django.dispatch import Signal
 
 from django_outbox.batches import Claimed, Dead, Retry
+from django_outbox.logs import messages_in_words
 from django_outbox.messages import Message
 
 logger = logging.getLogger("django_outbox.relay")
@@ -48,8 +49,8 @@ _NAMED = 5
 def tell_published(messages: Sequence[Message]) -> None:
     """These messages are published."""
     logger.debug(
-        "Published %d messages.",
-        len(messages),
+        "Published %s.",
+        messages_in_words(len(messages)),
         extra={"event": "message_published", "count": len(messages)},
     )
     if message_published.has_listeners():
@@ -61,8 +62,8 @@ def tell_failed(failed: Sequence[tuple[Claimed, Retry]]) -> None:
     for reason, group in _by_reason(failed):
         messages = [claimed.message for claimed, _ in group]
         logger.warning(
-            "Publishing failed, %d messages will be tried again: %s (%s)",
-            len(messages),
+            "Publishing failed, %s will be tried again: %s (%s)",
+            messages_in_words(len(messages)),
             reason,
             _named(messages),
             extra={"event": "message_failed", "count": len(messages), "reason": reason},
@@ -84,8 +85,8 @@ def tell_dead(dead: Sequence[tuple[Claimed, Dead]]) -> None:
     for reason, group in _by_reason(dead):
         messages = [claimed.message for claimed, _ in group]
         logger.error(
-            "%d messages are dead: %s (%s). Requeue or discard them.",
-            len(messages),
+            "Gave up on %s: %s (%s). Requeue or discard what is dead.",
+            messages_in_words(len(messages)),
             reason,
             _named(messages),
             extra={"event": "message_dead", "count": len(messages), "reason": reason},
@@ -104,9 +105,9 @@ def tell_dead(dead: Sequence[tuple[Claimed, Dead]]) -> None:
 def tell_lease_lost(messages: Sequence[Message]) -> None:
     """These rows had another lease when their verdict came: another relay publishes them as well."""
     logger.warning(
-        "Lost the lease of %d messages before they were settled (%s): LEASE is too short for what"
-        " publishing takes here, or this process stood still. They may be delivered twice.",
-        len(messages),
+        "Lost the lease of %s before the outcome was settled (%s): LEASE is too short for what"
+        " publishing takes here, or this process stood still. Expect a second delivery.",
+        messages_in_words(len(messages)),
         _named(messages),
         extra={"event": "lease_lost", "count": len(messages)},
     )

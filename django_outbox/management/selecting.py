@@ -12,6 +12,7 @@ from django.db.models import Count
 from django.db.models.functions import Left
 
 from django_outbox.exceptions import OutboxError
+from django_outbox.logs import messages_in_words
 from django_outbox.management.filters import add_filters, selection_from
 from django_outbox.models import OutboxMessageQuerySet, Status
 from django_outbox.operations.selection import Selection
@@ -55,13 +56,13 @@ class SelectionCommand(BaseCommand):
                 "Interrupted. What was done stays done.", returncode=INTERRUPTED
             ) from None
         self.stdout.write(
-            f"{self.done} {_messages(changed)} ({selection.describe()})."
+            f"{self.done} {messages_in_words(changed)} ({selection.describe()})."
             if changed or in_flight
             else f"Nothing to {self.verb}: no message matches ({selection.describe()})."
         )
         if in_flight:
             raise CommandError(
-                f"{_messages(in_flight)} in flight and left alone: a relay is publishing them. Run"
+                f"{messages_in_words(in_flight)} in flight and left alone: a relay is publishing them. Run"
                 " this again in a moment.",
                 returncode=LEFT_ALONE,
             )
@@ -75,7 +76,7 @@ class SelectionCommand(BaseCommand):
     def _preview(self, selection: Selection) -> None:
         messages = selection.messages()
         self.stdout.write(
-            f"Would {self.verb} {_messages(messages.count())} ({selection.describe()})."
+            f"Would {self.verb} {messages_in_words(messages.count())} ({selection.describe()})."
         )
         for line in _kinds(messages):
             self.stdout.write(line)
@@ -104,11 +105,11 @@ class ProgressLine:
         self._has_written = True
         if self._is_terminal:
             self._next = monotonic() + 0.2
-            self._stream.write(f"\r{seen:,} messages …", ending="")
+            self._stream.write(f"\r{messages_in_words(seen)} …", ending="")
             self._stream.flush()
         else:
             self._next = monotonic() + _PROGRESS
-            self._stream.write(f"{seen:,} messages so far.")
+            self._stream.write(f"{messages_in_words(seen)} so far.")
 
 
 def _kinds(messages: OutboxMessageQuerySet) -> list[str]:
@@ -125,7 +126,3 @@ def _kinds(messages: OutboxMessageQuerySet) -> list[str]:
 
 def _first_line(text: str) -> str:
     return text.partition("\n")[0]
-
-
-def _messages(count: int) -> str:
-    return "1 message" if count == 1 else f"{count:,} messages"

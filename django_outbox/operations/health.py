@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 
+from django_outbox.logs import messages_in_words
 from django_outbox.operations.stats import Stats
 
 
@@ -54,4 +55,4 @@ def _troubles(stats: Stats, limits: Limits) -> Iterator[Trouble]:
         yield Trouble("broker_down", f"The broker of {alias!r} takes no messages.")
     dead = stats.counts["dead"].number
     if limits.max_dead is not None and dead > limits.max_dead:
-        yield Trouble("dead", f"{dead:,} messages are dead. Requeue or discard them.")
+        yield Trouble("dead", f"Dead: {messages_in_words(dead)}. Requeue or discard what is dead.")

@@ -4,7 +4,7 @@ import logging
 import logging.config
 
 from django_outbox.context import context
-from django_outbox.logs import ContextFilter
+from django_outbox.logs import ContextFilter, messages_in_words
 
 
 def record(**extra: str) -> logging.LogRecord:
@@ -42,3 +42,8 @@ def test_it_works_from_a_logging_configuration():
             "handlers": {"null": {"class": "logging.NullHandler", "filters": ["message"]}},
         }
     )
+
+
+def test_one_message_is_not_messages():
+    counts = [messages_in_words(count) for count in (0, 1, 2, 41200)]
+    assert counts == ["0 messages", "1 message", "2 messages", "41,200 messages"]
