@@ -46,6 +46,17 @@ def test_a_section_names_every_option_and_no_other(name: str) -> None:
     assert not in_page(described) & filters
 
 
+def test_the_actions_of_the_schema_command_are_those_of_its_parser() -> None:
+    parser = load_command_class(get_commands()["outbox_schema"], "outbox_schema").create_parser(
+        "manage.py", "outbox_schema"
+    )
+    (action,) = (action for action in parser._actions if action.dest == "action")
+    (described,) = re.findall(
+        r"^\| `action` \| (.+)\. \|$", SECTIONS["outbox_schema"], re.MULTILINE
+    )
+    assert described.replace("`", "").split(" or ") == list(action.choices or ())
+
+
 def test_the_keys_of_the_json_are_those_of_the_stats() -> None:
     _, _, described = SECTIONS["outbox_stats"].partition("The JSON object")
     source = (ROOT / "django_outbox" / "operations" / "stats.py").read_text(encoding="utf-8")
