@@ -19,8 +19,9 @@ HEAD = 100
 #: Messages of a status that are looked at. Of more than these, groups are flagged as estimates.
 GROUPED = 100_000
 
+# The sum is that of all groups: it is taken before the LIMIT.
 _GROUPED = """
-SELECT head, topic, count(*), min(created_at) FROM ({rows}) AS failing
+SELECT head, topic, count(*), min(created_at), sum(count(*)) OVER () FROM ({rows}) AS failing
 GROUP BY head, topic ORDER BY 3 DESC, head, topic LIMIT {groups}
 """
 
@@ -59,14 +60,12 @@ def _groups(messages: OutboxMessageQuerySet, status: Status) -> Iterator[Failure
     with connection.cursor() as cursor:
         cursor.execute(_GROUPED.format(rows=sql, groups=GROUPS), params)
         found = cursor.fetchall()
-    is_estimate = sum(count for _, _, count, _ in found) >= GROUPED
     merged: dict[tuple[str, str], FailureGroup] = {}
-    for head, topic, count, oldest in found:
+    for head, topic, count, oldest, looked_at in found:
         # What people have noted stands on lines below.
         error = head.partition("\n")[0].strip()
-        group = FailureGroup(
-            error, topic, status, count, as_moment(oldest, connection), is_estimate
-        )
+        since = as_moment(oldest, connection)
+        group = FailureGroup(error, topic, status, count, since, looked_at >= GROUPED)
         known = merged.get((error, topic))
         merged[error, topic] = group if known is None else _together(known, group)
     yield from merged.values()

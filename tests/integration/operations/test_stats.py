@@ -101,6 +101,18 @@ def test_the_largest_groups_of_failures_come_first_and_they_are_few(database, mo
 
 
 @everywhere
+def test_groups_are_estimates_where_more_fail_than_are_looked_at_listed_or_not(
+    database, monkeypatch
+):
+    monkeypatch.setattr(failures, "GROUPS", 2)
+    for kind in range(5):
+        stored(Status.DEAD, last_error=f"error {kind}")
+    assert [each.is_estimate for each in collect_stats().failures] == [False, False]
+    monkeypatch.setattr(failures, "GROUPED", 4)
+    assert [each.is_estimate for each in collect_stats().failures] == [True, True]
+
+
+@everywhere
 def test_the_rate_is_that_of_the_last_minute(database):
     for seconds in (1, 2, 3, 70):
         stored(Status.PUBLISHED, published_at=timezone.now() - timedelta(seconds=seconds))
