@@ -7,7 +7,7 @@ stays deleted when it is interrupted. Where there is an archive, messages go the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from time import monotonic
@@ -31,6 +31,7 @@ from django_outbox.models import (
     StoredResponse,
 )
 from django_outbox.operations.archive import ArchiveInUse, configured_archive
+from django_outbox.operations.selection import parts_by_size
 from django_outbox.signals import tell_pruned
 
 #: Rows a transaction.
@@ -181,7 +182,7 @@ def _delete_chunk(work: _Work, chunk: int) -> tuple[int, bool]:
     # No transaction is open while the archive works: it may be slow. What changes meanwhile is due no
     # more, and stays.
     sizes = list(work.due.values_list("pk", "size")[:chunk])
-    ids = _bounded(sizes)
+    ids = next(parts_by_size(sizes, ARCHIVE_BYTES), [])
     archived = work.archive.keep(work.due.filter(pk__in=ids))
     gone = _delete_rows(work.due.filter(pk__in=archived))
     return gone, len(sizes) == chunk or len(ids) < len(sizes)
@@ -199,19 +200,9 @@ def _delete_rows(due: QuerySet[Any]) -> int:
             database.walk_indexes(cursor)
             ids = sorted(locked.all())
             if ids:
-                due.model._base_manager.using(due.db).filter(pk__in=ids).delete()
+                # Where somebody listens to every deletion, Django loads the rows to tell them: keys do.
+                rows = due.model._base_manager.using(due.db).filter(pk__in=ids)
+                rows.only("pk").delete()
         return len(ids)
 
     return database.retrying(delete)
-
-
-def _bounded(sizes: Iterable[tuple[int, int]]) -> list[int]:
-    """The first of these ids whose messages fit into memory together; at least one."""
-    ids: list[int] = []
-    total = 0
-    for pk, size in sizes:
-        total += size
-        if ids and total > ARCHIVE_BYTES:
-            break
-        ids.append(pk)
-    return ids

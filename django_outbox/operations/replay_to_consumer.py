@@ -20,7 +20,13 @@ from django_outbox.exceptions import ReplayStopped
 from django_outbox.messages import Message
 from django_outbox.models import OutboxMessageQuerySet
 from django_outbox.operations.destinations import destination_of
-from django_outbox.operations.selection import CHUNK, Progress, every_message, id_chunks
+from django_outbox.operations.selection import (
+    CHUNK,
+    Progress,
+    every_message,
+    id_chunks,
+    parts_by_size,
+)
 from django_outbox.publishers.base import Outcome, Publisher
 
 _COLUMNS = (
@@ -64,13 +70,17 @@ def replay_to_consumer(
     first message that is not confirmed. Other consumers of the same queue skip what they have processed.
     """
     sent = seen = not_taken = 0
+    most = outbox_settings().batch_bytes
     with destination_of(name, queue) as destination:
         for ids in id_chunks(messages, chunk):
-            found = _messages(every_message().published().filter(id__in=ids))
-            taken = [message for message in found if destination.takes(message.topic)]
-            _send(destination.publisher, taken, sent)
-            sent, seen = sent + len(taken), seen + len(ids)
-            not_taken += len(found) - len(taken)
+            rows = every_message().published().filter(id__in=ids).order_by("id")
+            # No more in memory at a time than a relay's claim takes.
+            for part in parts_by_size(rows.values_list("id", "size"), most):
+                found = _messages(rows.filter(id__in=part))
+                taken = [message for message in found if destination.takes(message.topic)]
+                _send(destination.publisher, taken, sent)
+                sent, not_taken = sent + len(taken), not_taken + len(found) - len(taken)
+            seen += len(ids)
             if progress is not None:
                 progress(seen)
     return Sent(sent, not_taken, seen - sent - not_taken)
@@ -79,7 +89,7 @@ def replay_to_consumer(
 def _messages(rows: OutboxMessageQuerySet) -> list[Message]:
     source = outbox_settings().source
     # The payload as text: it travels exactly as stored.
-    with_body = rows.annotate(body=Cast("payload", TextField())).order_by("id")
+    with_body = rows.annotate(body=Cast("payload", TextField()))
     return [
         Message(id=message_id, created_at=as_utc(created_at), source=source, **rest)
         for message_id, created_at, rest in (

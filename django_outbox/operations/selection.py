@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from functools import reduce
@@ -120,6 +120,21 @@ def id_chunks(messages: OutboxMessageQuerySet, size: int = CHUNK) -> Iterator[li
             return
         yield ids
         last = ids[-1]
+
+
+def parts_by_size(sizes: Iterable[tuple[int, int]], most: int) -> Iterator[list[int]]:
+    """Row ids, given with the bytes of their messages, in parts of at most ``most`` bytes; at least one
+    in each, whatever its size."""
+    part: list[int] = []
+    total = 0
+    for row_id, size in sizes:
+        if part and total + size > most:
+            yield part
+            part, total = [], 0
+        part.append(row_id)
+        total += size
+    if part:
+        yield part
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from django.db import transaction
+from django.db import connection, transaction
+from django.db.models.signals import post_delete
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from django_outbox import enqueue
@@ -143,3 +145,20 @@ def test_indexes_are_walked_whatever_the_statistics_say(database, outbox_setting
     for plan in plans:
         assert "Seq Scan on django_outbox_outboxmessage" not in plan
         assert "Sort" not in plan
+
+
+def test_whoever_listens_to_every_deletion_makes_pruning_load_no_payload(database):
+    aged(Status.PUBLISHED, 400)
+    told = []
+
+    def receiver(instance, **kwargs):
+        told.append(instance.pk)
+
+    post_delete.connect(receiver)
+    try:
+        with CaptureQueriesContext(connection) as queries:
+            assert prune().published == 1
+    finally:
+        post_delete.disconnect(receiver)
+    assert len(told) == 1
+    assert not [query["sql"] for query in queries if '"payload"' in query["sql"]]

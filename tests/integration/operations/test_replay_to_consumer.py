@@ -7,6 +7,8 @@ from io import StringIO
 
 import pytest
 from django.core.management import CommandError, call_command
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from django_outbox.brokers.rabbitmq.declare import declare
 from django_outbox.brokers.rabbitmq.subscription import Subscription
@@ -107,6 +109,19 @@ def test_messages_of_an_aggregate_come_in_their_order(database, plant, outbox_se
     numbers = [json.loads(delivery.body)["n"] for delivery in received(plant, 30)]
     assert [n for n in numbers if n % 2] == list(range(1, 30, 2))
     assert [n for n in numbers if not n % 2] == list(range(0, 30, 2))
+
+
+def test_no_more_bytes_are_in_memory_at_a_time_than_a_claim_takes(database, plant, outbox_settings):
+    outbox_settings(**plant.outbox, BATCH_BYTES=100)
+    declare_consumer()
+    for number, size in enumerate((60, 60, 10, 30, 500, 10)):
+        stored(Status.PUBLISHED, payload={"n": number}, size=size)
+    with CaptureQueriesContext(connection) as queries:
+        assert replay_to_consumer(every_message(), "ledger").sent == 6
+    reads = [query["sql"] for query in queries if '"payload")::text' in query["sql"]]
+    assert len(reads) == 4, "60; 60, 10, 30; 500; 10"
+    numbers = [json.loads(delivery.body)["n"] for delivery in received(plant, 6)]
+    assert sorted(numbers) == list(range(6))
 
 
 @pytest.mark.deep
