@@ -106,9 +106,10 @@ class Partitions:
         """Make the partition of one month, and move there what the default one has of it."""
         leaf, default = self._quoted(name), self._quoted(f"{self._name}_default")
         begins, ends = month, next_month(month)
-        self.make_leaf(cursor, name, like=default)
-        # Nobody can write into the default one until the new one takes its place.
+        # Nobody can write into the default one until the new one takes its place. Before anything is
+        # read: above READ COMMITTED, what was committed while this waits would not be seen and moved.
         cursor.execute(f"LOCK TABLE {default} IN ACCESS EXCLUSIVE MODE")
+        self.make_leaf(cursor, name, like=default)
         cursor.execute(_MOVE.format(default=default, leaf=leaf), [begins, ends])
         bounds = f"FROM ('{begins.isoformat()}') TO ('{ends.isoformat()}')"
         cursor.execute(f"ALTER TABLE {self._table} ATTACH PARTITION {leaf} FOR VALUES {bounds}")

@@ -10,6 +10,7 @@ from django.db import ProgrammingError, connection, transaction
 from django.db.migrations.state import ProjectState
 
 from django_outbox import enqueue
+from django_outbox.databases import partitions
 from django_outbox.databases.clock import read_clock
 from django_outbox.databases.partitioning import PartitionOutbox
 from django_outbox.databases.partitions import AHEAD, Partitions, month_of, next_month
@@ -178,6 +179,31 @@ def test_months_are_made_ahead_and_take_what_fell_into_the_default_one(months):
     assert ask("SELECT reloptions FROM pg_class WHERE relname = %s", f"{TABLE}_p{month:%Y_%m}") == (
         ask("SELECT reloptions FROM pg_class WHERE relname = %s", f"{TABLE}_default")
     )
+
+
+def test_what_is_written_into_the_default_one_while_its_month_is_made_moves_too(
+    months, monkeypatch
+):
+    monkeypatch.setattr(partitions, "LOCK_TIMEOUT", "60s")
+    month = month_of(read_clock("default"))
+    for _ in range(AHEAD + 1):
+        month = next_month(month)
+
+    def make():
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL REPEATABLE READ"
+            )
+        return months.make_ahead(AHEAD + 1)
+
+    waits = f"SELECT 1 FROM pg_locks WHERE relation = '{TABLE}_default'::regclass AND NOT granted"
+    with transaction.atomic():
+        row = old(month + timedelta(days=1), Status.PENDING)
+        making = Worker(make)
+        wait_until(lambda: ask(waits), "it waits for the producer")
+    assert making.result() == [f"{TABLE}_p{month:%Y_%m}"]
+    assert OutboxMessage.objects.get() == row
+    assert ask(f"SELECT count(*) FROM {TABLE}_default") == [(0,)]
 
 
 def test_a_month_that_is_done_with_is_dropped_whole(months, outbox_settings):
