@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from functools import cached_property
 from typing import Any
 
+from django.core.exceptions import FieldError
 from django.db import models
 from django.db.models import Case, F, Value, When
 from django.db.models.functions import StrIndex, Substr
@@ -80,6 +81,20 @@ class BlindIndexField(models.GeneratedField):
         if connection.vendor == "postgresql" and db_type:
             return db_type.replace("varchar", "character varying", 1)
         return db_type
+
+    def generated_sql(self, connection: Any) -> Any:
+        """The column's expression, for a source that is a sealed column by then.
+
+        ``makemigrations`` makes the index before it alters the field where both come at once, and
+        PostgreSQL alters no column that another one is generated from.
+        """
+        if not hasattr(self.model._meta.get_field(self.source_name), "seal_context"):
+            raise FieldError(
+                f"{self.model._meta.label}.{self.name}: {self.source_name!r} is not encrypted yet at"
+                " this point of the migration. Put the AlterField of the one before the AddField of"
+                " the other."
+            )
+        return super().generated_sql(connection)
 
     def tag(self, text: str, using: str) -> str:
         """The tag to store beside this value (in its text form) on this database."""

@@ -200,7 +200,10 @@ def destroy(ring_name: str, kid: str) -> Key:
         where = ", ".join(f"{name} {count:,}" for name, count in in_use.items() if count)
         option = " --index" if ring_name == conf.INDEX else ""
         raise StillInUse(
-            f"is in use: {where}. Run outbox_reencrypt{option} first.", kid=kid, place=ring_name
+            f"is in use: {where}. Run outbox_reencrypt{option} first. What it leaves alone, published"
+            " messages for example, has to be pruned.",
+            kid=kid,
+            place=ring_name,
         )
     for alias in databases_with(KeyFingerprint):
         fingerprints.mark_destroyed(ring_name, kid, key.fingerprint, alias)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from django.core.exceptions import FieldError
 from django.db import connection, migrations, models
 from django.db.migrations.state import ProjectState
 
@@ -64,6 +65,13 @@ def write_clear(pk: int, value: str) -> None:
     """What a process that still runs the old code does."""
     with connection.cursor() as cursor:
         cursor.execute("UPDATE encryptionapp_adopted SET tax_id = %s WHERE id = %s", [value, pk])
+
+
+def test_the_order_in_which_makemigrations_writes_the_two_is_refused_with_the_way_out(
+    clear_table: ProjectState,
+):
+    with pytest.raises(FieldError, match="Put the AlterField of the one before the AddField"):
+        migrate(clear_table, ADOPT[::-1])
 
 
 @pytest.mark.parametrize("rows", [1_000, pytest.param(10_000, marks=pytest.mark.deep)])
