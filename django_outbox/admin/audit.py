@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import cast
+from typing import Final, cast
 
 from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.contenttypes.models import ContentType
@@ -17,6 +17,9 @@ from django.http import HttpRequest
 from django_outbox.models import OutboxMessage
 
 logger = logging.getLogger(__name__)
+
+#: Characters of an object's name that Django's log keeps.
+_NAMED: Final = 200
 
 
 def note_each(
@@ -39,21 +42,25 @@ def note_each(
 
 
 def note_everything(request: HttpRequest, which: str, what: str, reason: str) -> None:
-    """One entry for all that matches a filter, which may be very many."""
-    LogEntry.objects.create(
+    """One entry for all that matches a filter, which may be very many.
+
+    The process's log has the entry's number in place of the filter, which may name a person's aggregate.
+    """
+    entry = LogEntry.objects.create(
         user_id=_who(request),
         content_type=ContentType.objects.get_for_model(OutboxMessage),
         object_id=None,
-        object_repr=which[:200],
+        object_repr=which[:_NAMED],
         action_flag=CHANGE,
-        change_message=_entry(what, reason),
+        # A filter that is too long for its column stands here as a whole.
+        change_message=_entry(what, reason) + (f"\n{which}" if len(which) > _NAMED else ""),
     )
     logger.info(
-        "%s: %s by user %s",
-        which,
+        "Everything that matches a filter: %s by user %s, entry %d of the admin log",
         what,
         request.user.pk,
-        extra={"event": "admin_action", "user_id": _who(request)},
+        entry.pk,
+        extra={"event": "admin_action", "user_id": request.user.pk, "log_entry": entry.pk},
     )
 
 

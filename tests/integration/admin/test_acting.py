@@ -165,6 +165,19 @@ def test_everything_that_matches_is_what_the_filter_shows(browse, monkeypatch):
     assert (entry.object_id, entry.get_change_message()) == (None, f"Requeue: {REASON}")
 
 
+def test_the_admin_log_keeps_the_whole_filter_and_the_process_log_none_of_it(browse, caplog):
+    caplog.set_level("INFO", "django_outbox")
+    make(aggregate_type="customer", aggregate_id="jane@example.com", last_error="n" * 250)
+    client = browse("view", "requeue")
+    query = f"?state=dead&error={'n' * 220}&aggregate=customer:jane@example.com"
+    done = confirm(client, "requeue", everything(client, "requeue", query))
+    assert "1 message requeued." in done.content.decode()
+    [entry] = LogEntry.objects.all()
+    assert f"Error: {'n' * 220}; Aggregate: customer:jane@example.com" in entry.change_message
+    assert f"entry {entry.pk} of the admin log" in caplog.text
+    assert "jane" not in caplog.text
+
+
 def test_everything_is_at_most_a_window_at_a_time(browse, monkeypatch):
     for _ in range(5):
         make()
