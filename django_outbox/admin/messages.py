@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, cast
 from django.contrib import admin, messages
 from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
-from django.db import connections, transaction
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import path, reverse
@@ -30,6 +29,7 @@ from django_outbox.admin.paging import CappedPaginator
 from django_outbox.admin.read_only import ReadOnlyAdmin
 from django_outbox.admin.states import State, state_of
 from django_outbox.databases import outbox_alias
+from django_outbox.databases.borrowing import outside_transactions
 from django_outbox.models import OutboxMessage, OutboxMessageQuerySet
 from django_outbox.times import as_element, in_words
 
@@ -133,10 +133,8 @@ class OutboxMessageAdmin(ReadOnlyAdmin[OutboxMessage]):
                 raise PermissionDenied
             return view(self, request, **kwargs)
 
-        guarded = update_wrapper(wrapper, view)
-        for alias in connections:
-            # Chunks commit one by one, and what was noted stays so, also with ATOMIC_REQUESTS.
-            guarded = transaction.non_atomic_requests(alias)(guarded)
+        # Chunks commit one by one, and what was noted stays so, also with ATOMIC_REQUESTS.
+        guarded = outside_transactions(update_wrapper(wrapper, view))
         guarded = self.admin_site.admin_view(guarded)
         return path(route, guarded, name=f"django_outbox_outboxmessage_{name}")
 

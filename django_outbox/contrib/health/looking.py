@@ -21,7 +21,9 @@ def look(
 ) -> tuple[Stats | None, list[Trouble]]:
     """The state, and what is wrong with it; None where the database does not answer."""
     alias = database or outbox_alias()
-    limits = Limits(max_age or outbox_settings().alert_age, max_dead, require_relay)
+    if max_age is None:
+        max_age = outbox_settings().alert_age
+    limits = Limits(max_age, max_dead, require_relay)
     try:
         with borrowed_connection(alias):
             stats = collect_stats(database=alias)

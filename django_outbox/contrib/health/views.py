@@ -5,12 +5,12 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from django.db import transaction
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.utils.decorators import method_decorator
 from django.views import View
 
 from django_outbox.contrib.health.looking import look
+from django_outbox.databases.borrowing import outside_transactions
 
 
 class HealthView(View):
@@ -34,7 +34,7 @@ class HealthView(View):
     """Only for those who may know them: the view asks nobody who they are."""
 
     # A database that is away is an answer here, and no transaction's error.
-    @method_decorator(transaction.non_atomic_requests)
+    @method_decorator(outside_transactions)
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         response: HttpResponse = super().dispatch(request, *args, **kwargs)  # type: ignore[assignment]
         response["Cache-Control"] = "no-store"

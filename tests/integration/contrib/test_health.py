@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.core.handlers.base import BaseHandler
 from django.db import connections
 from django.test import RequestFactory
 from django.test.utils import CaptureQueriesContext
@@ -68,6 +69,7 @@ def test_a_message_that_waits_for_too_long_is_trouble(database, relay, outbox_se
     assert view(max_age=timedelta(hours=1))[0] == 200
     outbox_settings(ALERT_AGE=3600)
     assert view()[0] == 200
+    assert view(max_age=timedelta(0))[0] == 503, "none at all is not the default"
 
 
 def test_a_broker_that_is_down_is_named_by_its_publisher_alone(database, relay):
@@ -96,6 +98,13 @@ def test_a_database_that_is_away_is_an_answer(database):
         assert (status, codes(answer)) == (503, ["database"])
         assert answer["stats"] is None
         assert "cannot be read (OperationalError)" in check()
+
+
+def test_no_database_s_transaction_is_opened_for_the_view(database, monkeypatch):
+    for alias in connections:
+        monkeypatch.setitem(connections.settings[alias], "ATOMIC_REQUESTS", True)
+    asked = HealthView.as_view()
+    assert BaseHandler().make_view_atomic(asked) is asked
 
 
 def test_numbers_and_names_are_shown_only_where_they_are_asked_for(database, relay):
