@@ -6,11 +6,13 @@ the browser is sent to the list of that.
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 from uuid import UUID
 
 from django.apps import apps
 from django.contrib import messages
+from django.db import Error as DatabaseError
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.utils.translation import gettext as _
@@ -25,6 +27,8 @@ from django_outbox.models import OutboxMessageQuerySet
 
 if TYPE_CHECKING:
     from django_outbox.admin.messages import OutboxMessageAdmin
+
+logger = logging.getLogger(__name__)
 
 _LIST = "admin:django_outbox_outboxmessage_changelist"
 _PAGE = "admin:django_outbox_outboxmessage_change"
@@ -46,14 +50,27 @@ def search(admin: OutboxMessageAdmin, request: HttpRequest) -> HttpResponse:
     if request.method != "POST" or not text:
         return HttpResponseRedirect(the_list)
     all_messages = admin.get_queryset(request)
-    pk = _by_message_id(all_messages, text)
-    if pk is not None:
-        return HttpResponseRedirect(reverse(_PAGE, args=[pk], current_app=site))
-    asked = _readable(all_messages, text) or _person(admin, request, all_messages, text)
+    try:
+        pk = _by_message_id(all_messages, text)
+        if pk is not None:
+            return HttpResponseRedirect(reverse(_PAGE, args=[pk], current_app=site))
+        asked = _readable(all_messages, text) or _person(admin, request, all_messages, text)
+    except DatabaseError as error:
+        # Not raised: an error report shows the parameters of the query in the frames of Django.
+        _tell_of(admin, request, type(error).__name__)
+        return HttpResponseRedirect(the_list)
     if asked is None:
         admin.message_user(request, _("No message was found."), messages.WARNING)
         return HttpResponseRedirect(the_list)
     return HttpResponseRedirect(f"{the_list}{asked.query_string()}")
+
+
+def _tell_of(admin: OutboxMessageAdmin, request: HttpRequest, kind: str) -> None:
+    logger.error(
+        "The search in the admin failed: %s.", kind, extra={"event": "search_failed", "error": kind}
+    )
+    text = _("The database could not be searched (%(error)s). Try again in a moment.")
+    admin.message_user(request, text % {"error": kind}, messages.ERROR)
 
 
 def _by_message_id(all_messages: OutboxMessageQuerySet, text: str) -> int | None:

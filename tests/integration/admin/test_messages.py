@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
+import sys
+import threading
 from typing import Any
 
 import pytest
-from django.db import connection
+from django.core.signals import got_request_exception
+from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
+from django.views.debug import ExceptionReporter
 
 from django_outbox.admin.paging import COUNTED, CappedPaginator
 from django_outbox.models import OutboxMessage, Status
@@ -24,6 +28,7 @@ from tests.integration.admin.conftest import (
     one_in_every_state,
 )
 from tests.support import services
+from tests.support.threads import Worker, wait_for
 
 everywhere = pytest.mark.parametrize("database", EVERY_DATABASE, indirect=True)
 
@@ -200,6 +205,40 @@ def test_a_person_is_found_by_a_value_that_gets_nowhere(browse, person, caplog):
     page = client.get(address)
     everything = f"{address} {page.content.decode()} {dict(answer.headers)} {caplog.text}"
     assert not any(part in everything for part in (TAX_ID, "987 654", NAME))
+
+
+def test_a_search_that_the_database_breaks_off_repeats_the_value_nowhere(browse, caplog):
+    client = browse("view")
+    client.raise_request_exception = False
+    locked, done = threading.Event(), threading.Event()
+
+    def lock() -> None:
+        with transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute("LOCK TABLE django_outbox_outboxmessage IN ACCESS EXCLUSIVE MODE")
+            locked.set()
+            wait_for(done, "the search was made")
+
+    locking = Worker(lock)
+    wait_for(locked, "the table is locked")
+    reports: list[str] = []
+
+    def report(request: Any, **kwargs: Any) -> None:
+        reports.append(ExceptionReporter(request, *sys.exc_info()).get_traceback_html())
+
+    got_request_exception.connect(report)
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("SET lock_timeout = '100ms'")
+        answer = search(client, "Jane Doe")
+    finally:
+        got_request_exception.disconnect(report)
+        done.set()
+        locking.result()
+        connection.close()
+    told = client.get(answer["Location"]).content.decode()
+    assert "The database could not be searched (OperationalError)" in told
+    assert "OperationalError" in caplog.text
+    assert not any("Jane Doe" in text for text in [told, caplog.text, *reports])
 
 
 def test_without_indexed_members_no_value_of_a_person_is_asked_for(browse):
