@@ -12,10 +12,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from django.db import transaction
 from django.db.models import Q
 
-from django_outbox.databases import outbox_alias
+from django_outbox.databases import database_for, outbox_alias
 from django_outbox.encryption.conf import INDEX, keyring
 from django_outbox.encryption.exceptions import EncryptionError
 from django_outbox.encryption.fingerprints import verify_for_writing
@@ -93,19 +92,25 @@ class PayloadSource:
 
     def _seal_anew(self, pks: list[int], task: Task) -> tuple[int, int, list[Failure]]:
         verify_for_writing(keyring(), task.using)
-        changed, failures = 0, list[Failure]()
-        with transaction.atomic(using=task.using):
-            # A relay's lease is left alone, and so is a row that somebody writes to right now.
-            locking = OutboxMessage.objects.using(task.using).filter(pk__in=pks, lease_token=None)
-            if transaction.get_connection(task.using).features.has_select_for_update_skip_locked:
-                locking = locking.select_for_update(skip_locked=True)
-            for message in locking.only("message_id", *_COLUMNS):
-                try:
-                    self._seal_one(message, task)
-                except EncryptionError as error:
-                    failures.append(Failure(message.pk, type(error).__name__))
-                else:
-                    changed += 1
+        database = database_for(task.using)
+        # A relay's lease is left alone, and so is a row that somebody writes to right now.
+        locking = OutboxMessage.objects.using(task.using).filter(pk__in=pks, lease_token=None)
+        if database.connection.features.has_select_for_update_skip_locked:
+            locking = locking.select_for_update(skip_locked=True)
+
+        def seal() -> tuple[int, list[Failure]]:
+            changed, failures = 0, list[Failure]()
+            with database.transaction():
+                for message in locking.only("message_id", *_COLUMNS).all():
+                    try:
+                        self._seal_one(message, task)
+                    except EncryptionError as error:
+                        failures.append(Failure(message.pk, type(error).__name__))
+                    else:
+                        changed += 1
+            return changed, failures
+
+        changed, failures = database.retrying(seal)
         return changed, len(pks) - changed - len(failures), failures
 
     def _seal_one(self, message: OutboxMessage, task: Task) -> None:

@@ -1,7 +1,7 @@
 """Finding a person's messages by the keyed tag of one member, and giving sealed payloads another key."""
 
 import pytest
-from django.db import transaction
+from django.db import connection, transaction
 
 from django_outbox import enqueue
 from django_outbox.encryption.rotation import Task, reencrypt
@@ -13,7 +13,11 @@ from django_outbox.models import OutboxMessage, Status
 from django_outbox.operations.reencryption import PayloadSource
 from tests.conftest import EVERY_DATABASE
 from tests.integration.event_types.test_sealing import handled, travelled
+from tests.support.isolation import isolation
 from tests.support.rows import LIMITS
+from tests.support.threads import Worker
+
+__all__ = ["isolation"]
 
 TOPIC = "person.registered"
 NEW_KEY = "2027a:primary:o1dJz1bJ4bNq9RkXwzKD8l8Xrme4S8s0mAKK5s0q2Wc="
@@ -130,6 +134,31 @@ def test_a_row_that_a_relay_holds_is_left_to_the_next_pass(database, settings):
     assert (outcome.changed, outcome.left) == (0, 1)
     OutboxMessage.objects.filter(pk=row.pk).update(lease_token=None, lease_expires_at=None)
     assert reencrypt(PayloadSource(), Task()).left == 0
+
+
+@pytest.mark.parametrize("database", ["mysql"], indirect=True)
+@pytest.mark.parametrize("isolation", ["repeatable read"], indirect=True)
+def test_producers_write_while_payloads_get_another_key(database, isolation, settings):
+    for _ in range(20):
+        enqueued()
+    rotate(settings)
+
+    def produce():
+        with connection.cursor() as cursor:
+            cursor.execute("SET SESSION innodb_lock_wait_timeout = 2")
+        return enqueued("777")
+
+    written = []
+
+    def and_a_producer(execute, sql, params, many, context):
+        found = execute(sql, params, many, context)
+        if sql.startswith("UPDATE") and not written:
+            written.append(Worker(produce).result())
+        return found
+
+    with connection.execute_wrapper(and_a_producer):
+        assert reencrypt(PayloadSource(), Task()).left == 0
+    assert OutboxMessage.objects.filter(pk=written[0].pk).exists()
 
 
 def test_a_damaged_member_is_reported_and_stays(database, settings):
