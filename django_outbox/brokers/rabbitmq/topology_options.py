@@ -23,7 +23,7 @@ _QUEUE_KEYS: Final = frozenset(
 def topology() -> Topology:
     """What ``OUTBOX["TOPOLOGY"]`` asks for. Raises ``ImproperlyConfiguredOutbox`` where it is wrong."""
     raw = outbox_settings().extra("TOPOLOGY", {})  # noqa: S610 - a setting, no QuerySet
-    read, problems = read_topology(raw)
+    read, problems = read_topology(raw, _published_to())
     if problems:
         raise ImproperlyConfiguredOutbox("\n".join(problem for problem, _ in problems))
     return read
@@ -43,12 +43,17 @@ def connection_settings() -> tuple[Mapping[str, Any], str]:
     return _connecting(raw if isinstance(raw, Mapping) else {}), WHERE
 
 
-def read_topology(raw: object) -> tuple[Topology, list[Problem]]:
-    """The topology, and all that is wrong with the settings as (problem, hint)."""
+def read_topology(
+    raw: object, published_to: str = DEFAULT_EXCHANGE
+) -> tuple[Topology, list[Problem]]:
+    """The topology, and all that is wrong with the settings as (problem, hint).
+
+    ``published_to`` is the exchange where the settings name none.
+    """
     if not isinstance(raw, Mapping):
         return Topology(), [(f"{WHERE} must be a dict.", 'Write {"QUEUES": {"ledger": {…}}}.')]
     reader = OptionReader(raw, WHERE)
-    exchange = reader.read("EXCHANGE", _name, DEFAULT_EXCHANGE)
+    exchange = reader.read("EXCHANGE", _name, published_to)
     dead = reader.read("DEAD_LETTER_EXCHANGE", _name, f"{exchange}.dead")
     none: Mapping[str, Mapping[str, Any]] = {}
     named = reader.read("QUEUES", _queues, none)
@@ -59,6 +64,15 @@ def read_topology(raw: object) -> tuple[Topology, list[Problem]]:
         reader.problems += problems
         queues.append(queue)
     return Topology(exchange, dead, tuple(queues)), reader.problems
+
+
+def _published_to() -> str:
+    """The exchange of the publisher ``default``, where it has one that may be declared."""
+    default = outbox_settings().publishers.get("default")
+    try:
+        return _name(default.options["EXCHANGE"]) if default else DEFAULT_EXCHANGE
+    except (KeyError, WrongOption):
+        return DEFAULT_EXCHANGE
 
 
 def _connecting(options: Mapping[str, Any]) -> dict[str, Any]:

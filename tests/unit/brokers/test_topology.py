@@ -9,6 +9,7 @@ import pytest
 
 from django_outbox.brokers.rabbitmq.topology import Binding, Exchange, Queue, Topology, WorkQueue
 from django_outbox.brokers.rabbitmq.topology_options import read_topology
+from django_outbox.brokers.rabbitmq.topology_options import topology as configured_topology
 
 LEDGER = WorkQueue("ledger", ("invoice.*", "receipt.#"), retry_delays=(1, 10))
 
@@ -124,6 +125,27 @@ def test_the_settings_are_read() -> None:
     )
     assert problems == []
     assert topology == Topology("events", "events.dead", (LEDGER,))
+
+
+@pytest.mark.parametrize(
+    ("publisher", "exchange"),
+    [
+        ({"EXCHANGE": "billing.events"}, "billing.events"),
+        ({"EXCHANGE": "amq.topic"}, "domain.events"),
+        ({}, "domain.events"),
+    ],
+)
+def test_the_exchange_is_the_one_that_the_relay_publishes_to(
+    publisher: dict[str, str], exchange: str, settings: Any
+) -> None:
+    settings.OUTBOX = {
+        "PUBLISHERS": {"default": {"BACKEND": "any.Publisher", **publisher}},
+        "TOPOLOGY": {"QUEUES": {"ledger": {}}},
+    }
+    declared = configured_topology()
+    assert (declared.exchange, declared.dead_letter_exchange) == (exchange, f"{exchange}.dead")
+    settings.OUTBOX = {**settings.OUTBOX, "TOPOLOGY": {"EXCHANGE": "elsewhere"}}
+    assert configured_topology().exchange == "elsewhere"
 
 
 @pytest.mark.parametrize(
