@@ -87,7 +87,7 @@ class Command(BaseCommand):
 
     def _drain(self, relay: Relay, stop: Stop) -> None:
         totals = relay.drain(stop=stop)
-        self.stdout.write(f"{totals}.")
+        self.stdout.write(f"{totals}." if totals.claimed else "Nothing was claimed.")
         if stop.is_set:
             raise CommandError(f"Stopped by {stop.reason} before everything was published.")
         if not totals.is_clean or relay.is_any_broker_down:
