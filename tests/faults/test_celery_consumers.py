@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
@@ -164,11 +165,13 @@ def test_a_task_may_reject_or_postpone_its_message(
 ) -> None:
     rejected, postponed, other = order(do="reject"), order(do="postpone"), order()
     worker = start(workers, plant)
-    plant.call(rejected, BOOK)
+    in_an_hour = datetime.now(UTC) + timedelta(hours=1)
+    plant.call(rejected, BOOK, expires=in_an_hour.isoformat())
     plant.call(postponed, BOOK)
     plant.call(other, "ledger.picky")
     dead = plant.dead_letters(at_least=2)
     assert {each.headers["id"] for each, _ in dead} == {str(rejected.id), str(other.id)}
+    assert [each.expiration for each, _ in dead] == [None, None], "it would not stay"
     worker.wait_for_line("is given up: its account is closed")
     worker.wait_for_line("is given up: the task does not take its topic")
     workers.diary.wait_for("handling", postponed.id, times=5)

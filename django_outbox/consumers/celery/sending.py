@@ -103,6 +103,7 @@ def set_aside(task: Any, reason: str) -> bool:
             **{
                 **request.as_execution_options(),
                 **options,
+                "expires": None,  # it stays until a person decides
                 "queue": dead_letters,
                 "exchange": dead_letters.exchange.name,
                 "routing_key": dead_letters.routing_key,
