@@ -65,7 +65,7 @@ def test_a_committed_message_is_published_and_stamped(database):
 
 @on_every_database
 def test_a_failed_message_waits_and_is_dead_after_the_limit(database, outbox_settings):
-    outbox_settings(MAX_ATTEMPTS=2, BACKOFF_BASE=60, BACKOFF_CAP=60)
+    outbox_settings(MAX_ATTEMPTS=2, BACKOFF_BASE=3600, BACKOFF_CAP=3600)
     [row] = enqueued()
     relay = relay_to(always(Outcome.FAILED))
     assert relay.drain() == Totals(claimed=1, retried=1)
