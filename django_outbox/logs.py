@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import traceback
 
 from django_outbox.context import current_context
 
@@ -25,3 +26,18 @@ class ContextFilter(logging.Filter):
 def messages_in_words(count: int) -> str:
     """``1 message``, ``41,200 messages``: for lines that people read."""
     return "1 message" if count == 1 else f"{count:,} messages"
+
+
+def class_name(error: BaseException) -> str:
+    """The exception's class, with its module where that tells anything. No text: it may hold values."""
+    kind = type(error)
+    return (
+        kind.__qualname__
+        if kind.__module__ == "builtins"
+        else f"{kind.__module__}.{kind.__qualname__}"
+    )
+
+
+def where_raised(error: BaseException) -> str:
+    """The traceback without the exception's text, which may hold values."""
+    return "".join(traceback.format_tb(error.__traceback__)).rstrip()

@@ -9,7 +9,7 @@ from typing import Any
 
 from django_outbox.conf import outbox_settings
 from django_outbox.consumers.bulk import process_batch
-from django_outbox.consumers.failures import failure_of, where_raised
+from django_outbox.consumers.failures import failure_of
 from django_outbox.consumers.inbox import inbox_alias, process_once
 from django_outbox.consumers.registry import Consumer
 from django_outbox.consumers.verdicts import (
@@ -22,6 +22,7 @@ from django_outbox.consumers.verdicts import (
     Verdict,
     verdict,
 )
+from django_outbox.logs import where_raised
 from django_outbox.messages import Message
 from django_outbox.policies import RetryPolicy
 from django_outbox.signals import consumer_failed

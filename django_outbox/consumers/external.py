@@ -20,12 +20,12 @@ from django.core.serializers.json import DjangoJSONEncoder
 from django.db import DatabaseError, router
 from django.db.models import BooleanField, ExpressionWrapper, F, Q, QuerySet
 
-from django_outbox.consumers.failures import class_name
 from django_outbox.consumers.reservations import insert_if_missing, own_transaction
 from django_outbox.context import current_context
 from django_outbox.databases import database_for
 from django_outbox.databases.clock import DatabaseNow
 from django_outbox.exceptions import CallInProgress, CallRefused, OutcomeUnknown
+from django_outbox.logs import class_name
 from django_outbox.messages import Message
 from django_outbox.models import CallState, ExternalCall
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import traceback
-
 from django.db import DatabaseError, InterfaceError, OperationalError, connections
 
 from django_outbox.consumers.verdicts import Failed, Failure
@@ -14,6 +12,7 @@ from django_outbox.exceptions import (
     RejectMessage,
     UnknownSchemaVersion,
 )
+from django_outbox.logs import class_name
 
 
 def failure_of(error: Exception, alias: str) -> Failed:
@@ -54,18 +53,3 @@ def database_answers(alias: str) -> bool:
     except DatabaseError:
         return False
     return True
-
-
-def class_name(error: BaseException) -> str:
-    """The exception's class, with its module where that tells anything. No text: it may hold values."""
-    kind = type(error)
-    return (
-        kind.__qualname__
-        if kind.__module__ == "builtins"
-        else f"{kind.__module__}.{kind.__qualname__}"
-    )
-
-
-def where_raised(error: BaseException) -> str:
-    """The traceback without the exception's text, which may hold values."""
-    return "".join(traceback.format_tb(error.__traceback__)).rstrip()

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Final, Protocol, assert_never
 
-from django.db import DatabaseError, connections
+from django.db import DatabaseError
 
 from django_outbox.backoff import retry_delay
 from django_outbox.brokers.rabbitmq.asides import is_suspect
@@ -31,6 +31,7 @@ from django_outbox.consumers.verdicts import (
     Verdict,
     verdict_of_all,
 )
+from django_outbox.databases.connecting import refresh_all
 from django_outbox.exceptions import ImproperlyConfiguredOutbox, MalformedMessage
 from django_outbox.messages import Message
 from django_outbox.policies import RetryPolicy
@@ -124,7 +125,7 @@ class QueueConsumer:
         if deliveries:
             self._handle(deliveries, stop)
         else:
-            _tidy_connections()
+            refresh_all()
         return len(deliveries)
 
     def _serve(self, subscription: Subscription, stop: Stop) -> None:
@@ -290,8 +291,3 @@ def _missing(reason: str) -> str:
         " messages aside to are described in OUTBOX['TOPOLOGY'] and made by manage.py"
         " outbox_topology."
     )
-
-
-def _tidy_connections() -> None:
-    for connection in connections.all(initialized_only=True):
-        connection.close_if_unusable_or_obsolete()

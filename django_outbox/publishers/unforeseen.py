@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-import traceback
 from collections.abc import Sequence
 
+from django_outbox.logs import where_raised
 from django_outbox.messages import Message
 from django_outbox.receipts import Outcome, Receipt
 
@@ -18,12 +18,11 @@ def unforeseen(alias: str, error: Exception, messages: Sequence[Message]) -> lis
     Logged is where it was raised, without the error's text, which may hold a message's values.
     """
     reason = f"the publisher raised {type(error).__name__}"
-    trace = "".join(traceback.format_tb(error.__traceback__))
     logger.error(
         "%r: %s.\n%s",
         alias,
         reason,
-        trace,
+        where_raised(error),
         extra={"event": "unforeseen", "publisher": alias, "reason": reason},
     )
     return [Receipt(message.id, Outcome.BROKER_DOWN, reason) for message in messages]

@@ -21,6 +21,7 @@ from django_outbox.brokers.rabbitmq.connection import ConnectionOptions
 from django_outbox.brokers.rabbitmq.errors import connection_trouble, reply
 from django_outbox.brokers.rabbitmq.rounds import End, Ending
 from django_outbox.brokers.rabbitmq.transport import GatheringServices
+from django_outbox.logs import class_name, where_raised
 
 logger = logging.getLogger("django_outbox.brokers.rabbitmq")
 
@@ -127,8 +128,11 @@ class Link:
             self._connect()
             self._loop.start()
         except Exception as error:
-            logger.exception(
-                "The I/O thread of a RabbitMQ connection failed.", extra={"event": "unforeseen"}
+            logger.error(
+                "The I/O thread of a RabbitMQ connection failed: %s.\n%s",
+                class_name(error),
+                where_raised(error),
+                extra={"event": "unforeseen", "error": class_name(error)},
             )
             self._end(Ending(End.LOST, f"the I/O thread failed: {type(error).__name__}"))
         finally:

@@ -15,7 +15,7 @@ from typing import Any
 from celery import bootsteps
 from celery.worker.strategy import default
 
-from django_outbox.consumers.failures import class_name
+from django_outbox.logs import class_name
 
 logger = logging.getLogger("django_outbox.consumers.celery")
 

@@ -33,7 +33,7 @@ from opentelemetry.trace import (
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from django_outbox import __version__
-from django_outbox.consumers.failures import class_name
+from django_outbox.logs import class_name
 from django_outbox.messages import HeaderValue, Message
 from django_outbox.observers import Consuming, Observer, Publishing
 from django_outbox.publishers.base import Outcome
