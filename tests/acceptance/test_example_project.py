@@ -53,9 +53,9 @@ def test_the_example_refuses_to_run_in_production_without_a_secret_key() -> None
 
 
 def test_two_variables_take_the_example_to_postgresql_and_rabbitmq(
-    postgresql_url: str, rabbitmq: Broker
+    postgresql_url: str, example_broker: Broker
 ) -> None:
-    variables = {"DATABASE_URL": postgresql_url, "OUTBOX_BROKER_URL": rabbitmq.url}
+    variables = {"DATABASE_URL": postgresql_url, "OUTBOX_BROKER_URL": example_broker.url}
     manage_well("migrate", "-v0", **variables)
     assert "ledger" in manage_well("outbox_topology", **variables)
     manage_well("shell", "-v0", "-c", ISSUE, **variables)

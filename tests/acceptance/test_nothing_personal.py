@@ -39,11 +39,11 @@ def traces_in(text):
     return [trace for trace in TRACES if trace.lower() in lowered]
 
 
-def test_a_rare_name_is_nowhere(database_url, rabbitmq, tmp_path):
+def test_a_rare_name_is_nowhere(database_url, example_broker, tmp_path):
     environment = {
         **os.environ,
         "DATABASE_URL": database_url,
-        "OUTBOX_BROKER_URL": rabbitmq.url,
+        "OUTBOX_BROKER_URL": example_broker.url,
         "OUTBOX_EXCHANGE": services.session_name("leaks"),
         "LOG_LEVEL": "DEBUG",
         "LEAKS_FOLDER": str(tmp_path),

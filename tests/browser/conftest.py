@@ -46,8 +46,9 @@ def strict_policy(get_response: Callable[[HttpRequest], HttpResponse]) -> Any:
     return middleware
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
+    """For one module: as long as it lives no other test of this process can run asynchronous code."""
     path = services.chromium()
     # Playwright's loop runs in this thread, where tests use the ORM: one after the other, never both.
     os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "true"
