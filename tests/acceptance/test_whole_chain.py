@@ -87,7 +87,10 @@ class Victim:
         self.kills = 0
 
     @property
-    def has_begun(self) -> bool:
+    def may_be_killed(self) -> bool:
+        """Whether it has begun, or ended by itself: then somebody has to start it again."""
+        if not self._process.is_alive:
+            return True
         since_its_start = self._process.text[self._log_before :]
         return any(word in since_its_start for word in BEGUN)
 
@@ -106,7 +109,7 @@ def killed_every_second(processes: list[Process], rng: random.Random) -> Iterato
 
     def kill() -> None:
         while not over.wait(1):
-            at_work = [victim for victim in victims if victim.has_begun]
+            at_work = [victim for victim in victims if victim.may_be_killed]
             if at_work:
                 rng.choice(at_work).kill()
 
