@@ -6,8 +6,8 @@
 The work is the inbox row and one UPDATE, a transaction a message. The queue is filled before the
 process starts; the rate is that of the inbox rows, from the first to the last, by the database's clock,
 so neither the start nor the stop of a process counts. Connections to the database are kept for both:
-unless told so by CONN_MAX_AGE, Celery makes a new one for every task. Prints medians of the rates, and
-the median of the ratios of neighbouring runs with their spread:
+unless told so by CELERY_DB_REUSE_MAX, Celery makes a new one for every task. Prints medians of the rates,
+and the median of the ratios of neighbouring runs with their spread:
 
 - ``celery``: outbox_consume over a Celery worker with the mixin, each with one process that handles, and
   again with ``--processes`` of each (two outbox_consume over a worker with a pool of two)
@@ -51,7 +51,6 @@ from tests.transports.consumers import ACCOUNTS
 
 ROUND = 500
 COMPARISONS = ("celery", "batches")
-KEPT = {"CONN_MAX_AGE": None}
 #: The broker hands over as many in advance to either of them.
 PREFETCH = 100
 Start = Callable[[Workers, Plant], None]
@@ -63,7 +62,6 @@ def outbox_consume(processes: int) -> Start:
             workers.outbox_consume(
                 plant.outbox,
                 *("--queue", plant.queue, "--prefetch", str(PREFETCH)),
-                database=KEPT,
                 CHILD_LOG="ERROR",
             )
 
@@ -85,8 +83,8 @@ def celery(processes: int) -> Start:
             "--without-heartbeat",
             *arguments,
             ready="",
-            database=KEPT,
             CHILD_LOG="ERROR",
+            CHILD_DB_REUSE_MAX="1000000",
         )
 
     return start

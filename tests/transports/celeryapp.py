@@ -29,6 +29,9 @@ app.conf.update(
     broker_connection_retry_on_startup=True,
     imports=["tests.transports.tasks", "django_outbox.tasks"],
 )
+if tasks := os.environ.get("CHILD_DB_REUSE_MAX"):
+    # For how many tasks Celery keeps a connection to the database: one, unless told.
+    app.conf.CELERY_DB_REUSE_MAX = int(tasks)
 
 
 @app.on_after_finalize.connect
