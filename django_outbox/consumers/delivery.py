@@ -76,14 +76,15 @@ def _decide(consumer: Consumer, message: Message, happened: Processed | Failed) 
     decided = verdict(happened, message.attempt, retry_policy(consumer))
     match decided:
         case Ack():
-            what = decided.processed.name.lower()
-            logger.debug(
-                "%s: %s: %s",
-                consumer.name,
-                message.id,
-                what,
-                extra=_extra("delivery_done", consumer, message),
-            )
+            if logger.isEnabledFor(logging.DEBUG):  # this is every message
+                what = decided.processed.name.lower()
+                logger.debug(
+                    "%s: %s: %s",
+                    consumer.name,
+                    message.id,
+                    what,
+                    extra=_extra("delivery_done", consumer, message),
+                )
         case RetryLater():
             seconds = decided.delay.total_seconds()
             logger.info(

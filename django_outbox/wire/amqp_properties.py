@@ -132,11 +132,11 @@ def parse_properties(raw: bytes) -> RawProperties:
     at = 0
     try:
         while at < len(table):
-            name, value_at = _read_short(table, at)
+            value_at = at + 1 + table[at]
             value, end = _read_value(table, value_at, 0)
-            text = name if isinstance(name, str) else name.decode(errors="replace")
-            headers[text] = value
-            entries.append((text, table[at:end]))
+            name = table[at + 1 : value_at].decode(errors="replace")
+            headers[name] = value
+            entries.append((name, table[at:end]))
             at = end
     except (struct.error, IndexError, ValueError):
         fault = fault or "its headers cannot be read"

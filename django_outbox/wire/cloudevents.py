@@ -113,7 +113,11 @@ def message_from(
     Attributes that are unknown are ignored. Raises ``MalformedMessage`` where a required one is
     missing or one cannot be understood.
     """
-    texts = {name: _text(name, value) for name, value in attributes.items() if value is not None}
+    texts = {
+        name: value if type(value) is str and "\0" not in value else _text(name, value)
+        for name, value in attributes.items()
+        if value is not None
+    }
     version = texts.get("specversion", SPECVERSION)
     if not version.startswith("1."):
         raise MalformedMessage("specversion", "is not 1.x")
