@@ -183,7 +183,9 @@ class PostgreSQLInserts(Database):
                 cursor.execute(self._insert_one_processed, (consumer, *values[0]))
                 return {values[0][0]} if cursor.rowcount == 1 else set()
             sql = _INSERT_PROCESSED.format(table=self.inbox_table)
-            cursor.execute(sql, (consumer, *map(list, zip(*values, strict=True))))
+            ids, *texts, sequences = zip(*values, strict=True)
+            arrays = (plain_array(ids), *map(text_array, texts), plain_array(sequences))
+            cursor.execute(sql, (consumer, *arrays))
             return {message_id for (message_id,) in cursor.fetchall()}
 
     @cached_property
