@@ -25,14 +25,14 @@ def act(message: Message) -> None:
     """Handle one message as its payload says.
 
     ``amount`` is booked; ``do`` and ``until`` say what happens besides, as long as the attempt is
-    below ``until``.
+    below ``until``. The diary says "handled" when it is committed.
     """
     order: dict[str, Any] = message.payload
     note("handling", message)
     book(message, order.get("amount", 1))
     if message.attempt < order.get("until", 1_000_000):
         misbehave(order.get("do", ""), order, message)
-    note("handled", message)
+    transaction.on_commit(lambda: note("handled", message))
 
 
 def book(message: Message, amount: int) -> None:
