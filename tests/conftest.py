@@ -12,6 +12,7 @@ from django.db import connections
 from django.test.utils import setup_databases, teardown_databases
 from pytest_django.plugin import DjangoDbBlocker
 
+from django_outbox import observers
 from django_outbox.databases import Database, database_for
 from django_outbox.publishers import locmem
 from tests.support import services
@@ -94,6 +95,14 @@ def database(
                 empty_tables()
             finally:
                 point_default_at(settings.TEST_DEFAULT_DATABASE)
+
+
+@pytest.fixture(autouse=True)
+def nobody_watches_afterwards() -> Iterator[None]:
+    """An observer that stays behind would watch the tests after it: the one that left it fails."""
+    before = observers._observers
+    yield
+    assert observers._observers == before
 
 
 @pytest.fixture

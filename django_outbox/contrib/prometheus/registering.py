@@ -10,19 +10,20 @@ from django_outbox.contrib.prometheus.counters import ProcessMetrics
 _installed: dict[CollectorRegistry, tuple[ProcessMetrics, OutboxCollector | None]] = {}
 
 
-def install(registry: CollectorRegistry = REGISTRY, *, database: bool = True) -> None:
+def install(registry: CollectorRegistry = REGISTRY, *, database: bool = True) -> bool:
     """Count what this process does, and with ``database`` show the table's state at each scrape.
 
-    A second call for the same registry changes nothing.
+    Returns whether this call turned them on: a second one for the same registry changes nothing.
     """
     if registry in _installed:
-        return
+        return False
     metrics = ProcessMetrics(registry)
     collector = OutboxCollector() if database else None
     if collector is not None:
         registry.register(collector)
     metrics.connect()
     _installed[registry] = (metrics, collector)
+    return True
 
 
 def uninstall(registry: CollectorRegistry = REGISTRY) -> None:
