@@ -53,7 +53,10 @@ class ConsumerFilter(admin.SimpleListFilter):
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         """The rows of one consumer."""
-        return queryset.filter(consumer=self.value()) if self.value() else queryset
+        name = self.value()
+        if not name:
+            return queryset
+        return queryset.none() if "\x00" in name else queryset.filter(consumer=name)
 
 
 class ByMessageId(ReadOnlyAdmin[Row]):

@@ -66,6 +66,8 @@ def test_what_consumers_have_processed_is_found_by_message_id_and_consumer(brows
     found = rows(client, "processedmessage", f"?q={first.message_id}")
     assert set(found) == {first.pk, again.pk}
     assert set(rows(client, "processedmessage", "?q=ledger")) == {first.pk, other.pk}
+    assert rows(client, "processedmessage", "?consumer=led%00ger") == []
+    assert set(rows(client, "processedmessage", "?q=%00")) == {first.pk, again.pk, other.pk}
     with isolated_registry():
         consumer("a.b", name="ledger")(print)
         assert "?consumer=ledger" in client.get(f"{ROOT}processedmessage/").content.decode()
