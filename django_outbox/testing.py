@@ -11,9 +11,12 @@ import json
 import pprint
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from datetime import timedelta
 from typing import Any, ClassVar
 from uuid import UUID
 
+from django_outbox.conf import OutboxSettings, outbox_settings
 from django_outbox.databases import database_for, outbox_alias
 from django_outbox.databases.clock import DatabaseNow
 from django_outbox.messages import Message
@@ -32,6 +35,8 @@ _PAYLOAD_SHOWN = 1_000
 #: What no consumer here takes goes to other services, which a test does not have.
 _LOCAL = {"WITHOUT_CONSUMER": "confirm"}
 _ANYTHING: Any = object()
+#: The ceiling below which pauses before a retry are chosen by chance.
+_NEVER_IN_A_TEST = timedelta(days=365)
 
 
 class Outbox:
@@ -79,14 +84,18 @@ class Outbox:
         """Publish what is due, and what that causes, until nothing is due; returns what was published.
 
         Without ``publisher`` this process's own consumers are called, whatever ``OUTBOX`` says: a
-        test reaches no broker by accident. Raises ``AssertionError`` where a message was not
-        confirmed, unless ``allow_failures``; it is then pending with a later due time, or dead, and
-        ``make_due`` lets the next ``drain`` try it again.
+        test reaches no broker by accident. Each message is tried once. Raises ``AssertionError``
+        where one was not confirmed, unless ``allow_failures``; it is then pending with a later due
+        time, or dead, and ``make_due`` lets the next ``drain`` try it again.
         """
         __tracebackhide__ = True
         recorder = _Recorder(LocalPublisher("local", _LOCAL) if publisher is None else publisher)
         with _raised_by_consumers() as errors:
-            Relay(database_for(outbox_alias()), publisher_for=lambda alias: recorder).drain()
+            Relay(
+                database_for(outbox_alias()),
+                settings=_without_early_retries(outbox_settings()),
+                publisher_for=lambda alias: recorder,
+            ).drain()
         if recorder.failures and not allow_failures:
             text = "Messages were not published:\n" + "\n".join(recorder.failures)
             raise AssertionError(text) from (errors[0] if errors else None)
@@ -158,6 +167,12 @@ class ScriptedPublisher:
     def check(cls, alias: str, options: Mapping[str, Any]) -> list[tuple[str, str]]:
         """It is made by a test, not by settings."""
         return []
+
+
+def _without_early_retries(settings: OutboxSettings) -> OutboxSettings:
+    """The settings with pauses before a retry so long that none, chance as they are, ends in a test."""
+    retry = settings.retry
+    return replace(settings, retry=replace(retry, base=_NEVER_IN_A_TEST, cap=_NEVER_IN_A_TEST))
 
 
 @contextmanager

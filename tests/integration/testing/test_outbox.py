@@ -184,6 +184,16 @@ def test_what_is_not_due_is_not_drained_until_it_is_made_due(seen):
     assert len(seen.drain()) == 1
 
 
+def test_a_drain_tries_each_message_once_however_short_the_pause(seen, outbox_settings):
+    outbox_settings(BACKOFF_BASE=0.000001, BACKOFF_CAP=0.000001)
+    publisher = ScriptedPublisher(lambda message: Outcome.FAILED)
+    commit("a.bad")
+    for attempts in (1, 2):
+        seen.drain(publisher, allow_failures=True)
+        assert len(publisher.received) == seen.messages[0].attempts == attempts
+        seen.make_due()
+
+
 def test_another_publisher_may_be_drained_into(seen):
     publisher = ScriptedPublisher(
         lambda message: Outcome.FAILED if message.topic == "a.bad" else Outcome.CONFIRMED
