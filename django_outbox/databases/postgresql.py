@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from hashlib import blake2b
 from typing import Any
 from uuid import UUID
@@ -188,11 +188,16 @@ class PostgreSQL(PostgreSQLInserts):
             ids, reasons = zip(*outcomes.dead, strict=True)
             statements.append((_DEAD, (plain_array(ids), text_array(reasons))))
         written: set[int] = set()
-        with self.transaction() as cursor:
+        with self._transaction_for(len(statements)) as cursor:
             for sql, params in statements:
                 cursor.execute(sql.format(table=self.table, now=NOW), (*params, token))
                 written.update(row_id for (row_id,) in cursor.fetchall())
         return written
+
+    def _transaction_for(self, statements: int) -> AbstractContextManager[CursorWrapper]:
+        """One statement is a transaction of its own: two turns to the server less for each batch."""
+        is_alone = statements == 1 and self.connection.get_autocommit()
+        return self.connection.cursor() if is_alone else self.transaction()
 
     def seconds_until_due(self, limits: Limits) -> float | None:
         with self.connection.cursor() as cursor:

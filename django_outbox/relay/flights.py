@@ -8,9 +8,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 
 from django_outbox.batches import Batch
 from django_outbox.publishers.base import Publisher
+from django_outbox.relay.crew import Crew
 from django_outbox.relay.publish import BatchPublishing, Receipts
 
 #: Batches under way to one publisher: while one waits for its confirms, the next is claimed and sent.
@@ -39,6 +41,7 @@ class Flights:
         self._depth = depth
         self._under_way: list[Flight] = []
         self._landed = threading.Event()
+        self._crew = Crew("outbox publishing")
 
     def __len__(self) -> int:
         return len(self._under_way)
@@ -56,9 +59,7 @@ class Flights:
             flight = Flight(alias, replace(batch, claimed=tuple(claimed)))
             self._under_way.append(flight)
             if alias is not None and self._publishers[alias].supports_concurrent_publish:
-                threading.Thread(
-                    target=self._publish, args=(flight,), name=f"outbox to {alias}", daemon=True
-                ).start()
+                self._crew.do(partial(self._publish, flight))
             else:
                 inline.append(flight)
         for flight in inline:
