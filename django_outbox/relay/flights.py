@@ -15,8 +15,8 @@ from django_outbox.publishers.base import Publisher
 from django_outbox.relay.crew import Crew
 from django_outbox.relay.publish import BatchPublishing, Receipts
 
-#: Batches under way to one publisher: while one waits for its confirms, the next is claimed and sent.
-DEPTH = 2
+#: Batches under way to one publisher: while two wait for their confirms, the third is with the database.
+DEPTH = 3
 
 
 class Flight:

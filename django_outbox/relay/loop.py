@@ -1,6 +1,6 @@
 """The relay: claim, publish, settle, and again.
 
-``run_once`` is the unit; ``drain`` and ``run`` repeat its steps with two batches under way, so that
+``run_once`` is the unit; ``drain`` and ``run`` repeat its steps with three batches under way, so that
 claiming and settling overlap with waiting for confirms. The engine knows neither Django's commands
 nor any broker.
 """
