@@ -42,6 +42,8 @@ logger = logging.getLogger(__name__)
 
 #: Seconds between two looks at a stop while batches are under way.
 _GLANCE = 0.2
+#: Claims that are spared before one looks again beside what order made enough.
+_SPARED = 16
 #: Seconds between two progress lines, which come only where something happened.
 _PROGRESS = 30.0
 
@@ -82,6 +84,9 @@ class Relay:
         self._stop: Stop | None = None
         self._stop_by: float | None = None
         self._may_find_more = True
+        self._enough: float = inf
+        """Batches under way beside which order let a claim find nothing."""
+        self._spared = 0
         self._reported = replace(self.totals)
         self._report_at = monotonic() + _PROGRESS
 
@@ -168,7 +173,7 @@ class Relay:
             else:
                 wakeup.sleep(stop, self._seconds_until_due, at_most)
                 self.database.refresh_connection()
-            self._may_find_more = True
+            self._expect_more()
         self._report_progress()
 
     def _condition(self, *, database_answers: bool = True, is_stopping: bool = False) -> Condition:
@@ -193,12 +198,26 @@ class Relay:
             return False
         limits = replace(self._limits, reachable=reachable)
         batch = self.database.claim(limits, self._name)
-        # After a batch that was not full, the next claim waits for news.
-        self._may_find_more = batch is not None and _is_full(batch, limits)
         if batch is None:
+            self._may_find_more = False
+            self._enough = max(2, len(self._flights))
+            self._spared = 0
             return False
         self._flights.send(batch)
+        # After a batch that was not full, the next claim waits for news.
+        self._may_find_more = _is_full(batch, limits) and self._is_worth_another_claim()
         return True
+
+    def _is_worth_another_claim(self) -> bool:
+        """Whether to claim at once beside what is under way.
+
+        Where a claim beside as much found nothing, order holds the rest back, all of which the next one
+        would walk over too: so only every so often.
+        """
+        if len(self._flights) < self._enough:
+            return True
+        self._spared += 1
+        return self._spared % _SPARED == 0
 
     def _settle_landed(self, wait: float = _GLANCE) -> bool:
         """Settle every batch that has all its receipts. True where there was one."""
@@ -233,7 +252,11 @@ class Relay:
 
     def _begin(self, stop: Stop | None) -> None:
         self._stop, self._stop_by = stop, None
+        self._expect_more()
+
+    def _expect_more(self) -> None:
         self._may_find_more = True
+        self._enough, self._spared = inf, 0
 
     @property
     def _is_stopping(self) -> bool:

@@ -466,6 +466,34 @@ def test_a_drain_that_is_stopped_settles_and_leaves_no_lease(database, outbox_se
     assert not rows().exclude(lease_token=None).exists()
 
 
+def test_where_order_holds_the_rest_back_few_claims_find_nothing(
+    database, outbox_settings, monkeypatch
+):
+    outbox_settings(BATCH_SIZE=10)
+    with transaction.atomic():
+        for _ in range(50):
+            for aggregate in range(20):  # two batches hold them all
+                enqueue("invoice.issued", {"n": 0}, aggregate=("t", str(aggregate)))
+    found = []
+    claim = type(database).claim
+
+    def counted(*arguments):
+        found.append(claim(*arguments))
+        return found[-1]
+
+    monkeypatch.setattr(type(database), "claim", counted)
+
+    class Slow(ScriptedPublisher):
+        supports_concurrent_publish = True
+
+        def publish(self, messages):
+            time.sleep(0.02)
+            return super().publish(messages)
+
+    assert relay_to(Slow()).drain() == Totals(claimed=1000, published=1000)
+    assert sum(batch is None for batch in found) < 20, "at each of 100 batches one"
+
+
 def test_a_slow_broker_does_not_hold_back_the_other(database, outbox_settings):
     outbox_settings(
         PUBLISHERS={
