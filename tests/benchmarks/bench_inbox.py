@@ -7,6 +7,8 @@ One transaction a message: the inbox row, and an UPDATE as the effect. The ways 
 rounds, so that a machine that slows down slows all of them; printed are the medians of the rates, and
 the median of the ratios within a round with its quartiles.
 
+``through Django``: the same two statements by hand, but in ``atomic()`` and with Django's cursors.
+
 By hand, psycopg prepares a statement when it has seen it five times. Django turns that off unless it is
 asked for: ``--prepared`` sets ``server_side_binding`` and ``prepare_threshold`` in ``OPTIONS``. ``--no-sync`` turns synchronous_commit off
 for all of them: no commit waits for the disk, and what is left is the work itself.
@@ -28,7 +30,7 @@ import psycopg
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
 django.setup()
 
-from django.db import connection
+from django.db import connection, transaction
 from django.db.models import F
 from django.test.utils import setup_databases, teardown_databases
 
@@ -71,21 +73,30 @@ def update_all(messages: list[Message]) -> None:
         )
 
 
+def row_of(message: Message) -> tuple[Any, ...]:
+    return (
+        "ledger",
+        message.id,
+        message.topic,
+        message.aggregate_type,
+        message.aggregate_id,
+        message.sequence,
+    )
+
+
+def through_django(messages: list[Message]) -> None:
+    for message in messages:
+        with transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute(INSERT, row_of(message))
+            if cursor.rowcount == 1:
+                update(message)
+
+
 def by_hand(messages: list[Message], hand: psycopg.Connection[Any]) -> None:
     with hand.cursor() as cursor:
         for message in messages:
             with hand.transaction():
-                cursor.execute(
-                    INSERT,
-                    (
-                        "ledger",
-                        message.id,
-                        message.topic,
-                        message.aggregate_type,
-                        message.aggregate_id,
-                        message.sequence,
-                    ),
-                )
+                cursor.execute(INSERT, row_of(message))
                 if cursor.rowcount == 1:
                     cursor.execute(UPDATE, (account(message),))
 
@@ -133,6 +144,7 @@ def compare(count: int, rounds: int, batch: int, *, sync: bool) -> None:
                 cursor.execute("SET synchronous_commit = off")
         ways: dict[str, tuple[Callable[[list[Message]], None], int]] = {
             "by hand": (lambda messages: by_hand(messages, hand), 1),
+            "through Django": (through_django, 1),
             "process_once": (
                 lambda messages: one_by_one(messages, Consumer(name="ledger", handler=update)),
                 1,
@@ -156,7 +168,8 @@ def compare(count: int, rounds: int, batch: int, *, sync: bool) -> None:
             {name: rate(work, count * more) for name, (work, more) in ways.items()}
             for _ in range(rounds)
         ]
-    report(rates, "by hand", ["process_once", "process_once, effect by the ORM"])
+    report(rates, "by hand", ["through Django", "process_once", "process_once, effect by the ORM"])
+    report(rates, "through Django", ["process_once"])
     report(rates, "process_once", [f"batches of {batch}"])
 
 
